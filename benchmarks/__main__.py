@@ -40,7 +40,10 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser(name, help=text).add_argument("files", nargs="+", type=Path)
     for name, one in BENCHMARKS.items():
         text = f"{one.answers} Takes {one.takes}."
-        _add(commands.add_parser(name, help=one.answers, description=text), one.options)
+        command = commands.add_parser(name, help=one.answers, description=text)
+        for word in one.words:
+            command.add_argument(word, **OPTIONS[word])
+        _add(command, one.options)
     every = dict.fromkeys(option for name in ALL for option in BENCHMARKS[name].options)
     _add(commands.add_parser("all", help="all benchmarks of the kernels"), every)
     return parser

@@ -73,7 +73,7 @@ def rows_of(
     vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item], arms: Arms
 ) -> Iterator[dict[str, Any]]:
     """Questions under every arm, the plain cache first; bytes are those of all of them together."""
-    asked = QuestionBatch(vlm, suite, items, "", 8)
+    asked = QuestionBatch(vlm, suite, items, "", (8, 8))
     stop = min(vlm.stop_ids)
     answers = [
         [*vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"][:MOST], stop]

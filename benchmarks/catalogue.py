@@ -10,8 +10,10 @@ from benchmarks.harness import MERGED, SECTION, Benchmark
 # Options by name, as argparse takes them; the benchmarks' functions have the defaults.
 OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "arms": {"type": json.loads, "help": "JSON: {label: flat options}"},
+    "asked": {"nargs": "+", "choices": ("first", "later"), "help": "which questions"},
     "batch": {"type": int, "help": "questions at once: 16 on a GPU"},
     "clients": {"type": int},
+    "contexts": {"nargs": "+", "type": int, "metavar": "TOKENS", "help": "compressed tokens"},
     "constants": {"nargs": "+", "metavar": "MODULE:NAME=NUMBER", "help": "change constants"},
     "device": {},
     "dtype": {"help": "of the model"},
@@ -30,9 +32,11 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "question": {},
     "questions": {"type": int, "help": "how many are asked"},
     "rounds": {"type": int, "help": "how often the arms take turns"},
+    "segments": {"type": int, "help": "of each context at most"},
     "settings": {"nargs": "+", "metavar": "NAME", "help": "only these settings"},
     "short": {"action": "store_true", "help": "greedy, at the smaller picture"},
     "suite": {"type": Path, "required": True, "help": "a folder of `rotatek evaluate --draw`"},
+    "texts": {"nargs": "*", "type": Path, "metavar": "TEXT", "help": "files; else Python's own"},
     "tiny": {"action": "store_true", "help": "try it out: tiny random weights on a CPU"},
     "tokens": {"type": int, "help": "of an answer, on average"},
     "transformers": {"action": "store_true", "help": "time transformers' step too"},
@@ -123,6 +127,17 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         "a second a question, of two cores",
         ("suite", "model", "device", "questions", "batch", "arms", "constants", "out"),
         layout=MERGED, gpu=False,
+    ),
+    "real-keys": Benchmark(
+        "real_keys:real_keys", "What do settings do to the Keys of a pretrained language model?",
+        "a second a setting and segment, of two cores or a GPU",
+        ("contexts", "asked", "segments", "device", "dtype", "arms", "constants", "out"),
+        gpu=False, words=("model", "texts"),
+    ),
+    "stored-keys": Benchmark(
+        "stored_keys:stored_keys", "What does a stored context of a language model weigh?",
+        "two seconds a setting and segment, of two cores or a GPU",
+        ("contexts", "segments", "device", "dtype", "out"), gpu=False, words=("model", "texts"),
     ),
     "quantized-cache": Benchmark(
         "quantized_cache:quantized_cache", "How do transformers' own caches compare?",

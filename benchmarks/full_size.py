@@ -150,7 +150,7 @@ def _together(vlm: VisionLanguageModel, embedded: Embedded) -> float:
         return keys + [visual.values.float() @ visual.value_basis.float() for visual in read]
 
     together = rebuilt()
-    with mock.patch.object(rotatek, "HELD_BYTES", 0):
+    with mock.patch.object(rotatek, "PENDING_BYTES", 0):
         pairs = list(zip(together, rebuilt(), strict=True))
     return round(max(float((a - b).norm() / b.norm()) for a, b in pairs), 5)
 

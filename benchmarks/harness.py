@@ -34,6 +34,7 @@ class Benchmark(NamedTuple):
         candidates: it times candidates for a choice in the code; `all` leaves it out.
         faults: "module:function" from a report to sentences of what is wrong; any makes the
             command's exit status 1.
+        words: options that the command line takes by their place.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Benchmark(NamedTuple):
     gpu: bool = True
     candidates: bool = False
     faults: str | None = None
+    words: tuple[str, ...] = ()
 
 
 def found_at(place: str) -> Any:
@@ -55,7 +57,8 @@ def found_at(place: str) -> Any:
 def run(name: str, benchmark: Benchmark, options: Mapping[str, Any], path: Path | None) -> int:
     """Run one benchmark, write its file, print its tables; 1 where it found a fault, else 0."""
     begun = time.perf_counter()
-    given = {option: options[option] for option in benchmark.options if option in options}
+    known = (*benchmark.words, *benchmark.options)
+    given = {option: options[option] for option in known if option in options}
     found = found_at(benchmark.run)(**given)
     report: Row = {}
     for report in [found] if isinstance(found, dict) else found:

@@ -74,7 +74,7 @@ class Dispatcher:
 
         Out-of-memory errors pass through: the caller handles them, and no kernel is at fault.
         """
-        if q.shape[2] != 1:
+        if q.shape[2] != 1 or _differ(visual):
             return attend_reference(q, visual, text, scale)
         packed = visual is not None and visual.key_planes is not None
         needed = ((ATTENTION, True), (PLANES, packed), (PAST, text.past is not None))
@@ -310,6 +310,11 @@ KERNELS: Final = {
         for work in PLAIN
     },
 }
+
+
+def _differ(visual: Visual | None) -> bool:
+    """Whether heads differ in their numbers of tokens, which no kernel reads."""
+    return visual is not None and visual.lengths is not None and visual.lengths.dim() > 1
 
 
 @lru_cache(maxsize=1)

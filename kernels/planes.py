@@ -100,6 +100,11 @@ def granules(counts: Tensor) -> Tensor:
     return counts.sum(-1) // GRANULE
 
 
+def data_bytes(counts: Tensor, tokens: int) -> int:
+    """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
+    return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
+
+
 class Channels(NamedTuple):
     """Channels of some heads that are to be quantised, w of each by falling depth.
 

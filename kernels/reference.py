@@ -28,7 +28,7 @@ class Visual(NamedTuple):
     keys: [B, Hkv, N, k]; or 1-D when heads differ in width: head (b, h) then holds a row-major
         [N, key_widths[b, h]] block at element key_offsets[b, h], both multiples of `MULTIPLE`.
     values: [B, Hkv, N, r]; or 1-D with value_widths and value_offsets.
-    lengths: [B] int32, valid visual tokens; None when all N are.
+    lengths: [B] int32, valid visual tokens, or [B, Hkv] where heads differ; None when all N are.
     basis: [B, Hkv, d, k]; the projected query is q @ basis (zero columns beyond a head's width).
     mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
     index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
@@ -233,16 +233,17 @@ def _over_planes(query: Tensor, visual: Visual) -> tuple[Tensor, Callable[[Tenso
     scores = plane_scores(query, keys, own)
     if visual.mean is not None:
         scores = scores + _by_group(query, visual.mean.float()[..., None])
-    scores = _masked(scores, lengths)
+    scores = _masked_scores(scores, lengths)
     return scores, lambda weights: plane_sums(weights, values, own)
 
 
-def _masked(scores: Tensor, lengths: Tensor | None) -> Tensor:
-    """Scores [B, Hkv, G, T, N], -inf beyond each length."""
+def _masked_scores(scores: Tensor, lengths: Tensor | None) -> Tensor:
+    """Scores [B, Hkv, G, T, N], -inf beyond each length, [B] or [B, Hkv]."""
     if lengths is None:
         return scores
-    dead = torch.arange(scores.shape[-1], device=scores.device) >= lengths[:, None]  # [B, N]
-    return scores.masked_fill(dead[:, None, None, None], float("-inf"))
+    slot = torch.arange(scores.shape[-1], device=scores.device)
+    dead = slot >= lengths.view(len(scores), -1, 1, 1, 1)  # [B, 1 or Hkv, 1, 1, N]
+    return scores.masked_fill(dead, float("-inf"))
 
 
 def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -255,11 +256,12 @@ def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is False: those slots are undefined.
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] or [B, Hkv, n] is False: those slots
+    are undefined.
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
-    every = -live[:, None, :, None].int()
+    every = -live.view(len(live), -1, live.shape[-1], 1).int()
     return (values.view(torch.int32) & every).view(torch.float32)
 
 
@@ -370,7 +372,7 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return values
     slot = torch.arange(values.shape[2], device=values.device)
-    return _masked(values, slot < lengths[:, None])
+    return _masked(values, slot < lengths[..., None])
 
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
@@ -389,4 +391,4 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     scores = _by_group(projected, keys.float().mT)
     if bias is not None:
         scores = scores + bias
-    return _masked(scores, visual.lengths), values
+    return _masked_scores(scores, visual.lengths), values

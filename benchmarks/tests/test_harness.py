@@ -68,9 +68,11 @@ def test_every_benchmark_is_there_and_its_options_are_known(root: Path) -> None:
     readme = (root / "benchmarks" / "README.md").read_text()
     for name, one in catalogue.BENCHMARKS.items():
         takes = inspect.signature(found_at(one.run)).parameters
-        assert set(one.options) <= set(takes) and set(one.options) <= set(catalogue.OPTIONS)
+        named = {*one.options, *one.words}
+        assert named <= set(takes) and named <= set(catalogue.OPTIONS)
         assert f"| `{name}` |" in readme and one.answers in readme and one.takes in readme
-    used = {option for one in catalogue.BENCHMARKS.values() for option in one.options}
+    every = catalogue.BENCHMARKS.values()
+    used = {option for one in every for option in (*one.options, *one.words)}
     assert used == set(catalogue.OPTIONS)
     committed = json.loads((root / "assets" / "results" / "kernels.json").read_text())
     assert committed.keys() - {"hardware", "torch"} <= set(ALL)

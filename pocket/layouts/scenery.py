@@ -177,10 +177,8 @@ def _figure(rng: random.Random, size: Size) -> Image.Image:
             pen.ellipse((x + side * 0.9 * r - r / 3, y - 1.5 * r, x + side * 0.9 * r + r / 3, y),
                         fill=skin)  # fmt: skip
     pen.ellipse((x - r, y - 1.2 * r, x + r, y + 1.2 * r), fill=skin)
-    for side in (-0.4, 0.4):
-        pen.ellipse(
-            (x + (side - 0.12) * r, y - 0.3 * r, x + (side + 0.12) * r, y), fill=(20, 20, 25)
-        )
+    for off in (-0.4, 0.4):
+        pen.ellipse((x + (off - 0.12) * r, y - 0.3 * r, x + (off + 0.12) * r, y), fill=(20, 20, 25))
     pen.arc((x - 0.5 * r, y, x + 0.5 * r, y + 0.7 * r), 20, 160, fill=(90, 20, 30), width=2)
     return out
 

@@ -138,10 +138,16 @@ class Adapters(nn.Module):
 
     def __init__(self, language: Language, rank: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            nn.ModuleDict({name: Low(*getattr(layer, name).shape, rank) for name in matrix_names()})
-            for layer in language.layers
-        )
+        self.layers = nn.ModuleList(_changes(layer, rank) for layer in language.layers)
+
+
+def _changes(layer: nn.Module, rank: int) -> nn.ModuleDict:
+    """One layer's, by the matrices' names."""
+    made = {}
+    for name in matrix_names():
+        rows, columns = getattr(layer, name).shape
+        made[name] = Low(rows, columns, rank)
+    return nn.ModuleDict(made)
 
 
 class Smol(nn.Module):
@@ -234,6 +240,6 @@ def save_smol(model: Smol, folder: Path) -> None:
     ).save_pretrained(folder)
     recipe = {"language": f"{smollm2.PACKAGE} {smollm2.VERSION}", "file": smollm2.FILE,
               "sha256": smollm2.SHA256, "scale": model.scale, "form": FORM}  # fmt: skip
-    for name, value in ((RECIPE, recipe), ("preprocessor_config.json", preprocessor())):
-        (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    for file, content in ((RECIPE, recipe), ("preprocessor_config.json", preprocessor())):
+        (folder / file).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE + "\n", encoding="utf-8")

@@ -86,9 +86,18 @@ def _stand_in() -> dict[str, Any]:
     ]  # fmt: skip
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     vocabulary = {token: number for number, token in enumerate([*special, *byte_symbols()])}
-    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-             "ignore_merges": False, "vocab": vocabulary, "merges": []}  # fmt: skip
+    model: dict[str, Any] = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocabulary,
+        "merges": [],
+    }
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
             "normalizer": None, "pre_tokenizer": {**level, "use_regex": False},
             "post_processor": None, "decoder": {**level, "use_regex": False},

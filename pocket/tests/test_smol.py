@@ -24,7 +24,6 @@ from pocket.models.smol import (
     ENTRY,
     TINY,
     Language,
-    Shape,
     Smol,
     parts,
     random_state,
@@ -47,6 +46,7 @@ from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import assembly, load, smollm2
+from rotatek.models.smollm2 import Shape
 from tests import gguf_file
 
 ROOT = Path(__file__).parents[2]
@@ -230,8 +230,9 @@ def test_matrices_are_updated_together_as_they_would_be_one_by_one() -> None:
     for a, b in zip(one, other, strict=True):
         b.data.copy_(a.data)
     ours = StackedMuon([{"params": one, "weight_decay": 0.1}], 1e-2)
-    usual = {"weight_decay": 0.1, "momentum": 0.95, "adjust_lr_fn": "match_rms_adamw"}
-    theirs = torch.optim.Muon(other, lr=1e-2, **usual)
+    theirs = torch.optim.Muon(
+        other, lr=1e-2, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for _ in range(3):
         for a, b in zip(one, other, strict=True):
             a.grad = torch.randn(a.shape)

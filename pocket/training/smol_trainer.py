@@ -132,7 +132,7 @@ def continued(model: Smol, folder: Path) -> None:
     Raises:
         ValueError: where its parts are not those of `model`.
     """
-    found = {}
+    found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("parts*.safetensors")):
         found |= load_file(file)
     own = dict(parts(model))

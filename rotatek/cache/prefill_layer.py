@@ -20,6 +20,8 @@ from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
 from rotatek.methods.channels.store import Store
 from rotatek.methods.rotation.stored_bases import LayerAxes
+from rotatek.methods.tokens.base import TokenPruner
+from rotatek.methods.tokens.by_head import HeadPruner, as_one, measured
 
 Held = tuple[Tensor, Tensor, Tensor]  # Keys and Values [B, Hkv, N, d], and lengths [B]
 
@@ -43,12 +45,23 @@ class PrefillCompressor:
     method: ChannelMethod
     recorder: Recorder | None
     bases: Sequence[Tensor | LayerAxes] | None = None
+    pruner: TokenPruner | None = None
     stores: list[Store] = field(default_factory=list)
 
-    def measure(self, states: LayerStates, seen: LayerStates) -> Store:
-        """Measure one layer's visual tokens; seen: those inside its window, or all."""
+    def measure(self, states: LayerStates, seen: LayerStates, held: Tensor | None = None) -> Store:
+        """Measure one layer's visual tokens.
+
+        Args:
+            states: all of them.
+            seen: those inside the layer's window, or `states`.
+            held: [B] how many of them, the first ones, were stored before; None if none were.
+        """
         if self.recorder is not None:
             self.recorder.record(states)
+        if isinstance(self.pruner, HeadPruner) and seen is states:
+            made = measured(self.pruner, self.method, seen, held)
+            self.stores += made
+            return as_one(made, seen)
         self.stores.append(self.method.measure(seen))
         return self.stores[-1]
 
@@ -152,7 +165,7 @@ class PlannedLayer(CompressedLayer):
         """Store visual tokens compressed, and the others in the text buffer."""
         self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
-        width, order = window_of(module), None
+        width, order, held = window_of(module), None, None
         if self.text is not None and self.span is not None:
             said, pool, order = self._turn_within(key, value, visual, text)
         elif self.text is not None:
@@ -174,7 +187,8 @@ class PlannedLayer(CompressedLayer):
         if states is None:
             kept = visual.gather(key), visual.gather(value), visual.lengths
             if pool is None and self.store is not None:
-                pool = joined(self.store.read(), *kept)
+                old = self.store.read()
+                pool, held = joined(old, *kept), old.lengths
             states = LayerStates(
                 *(pool or kept),
                 window.gather(query),
@@ -183,7 +197,7 @@ class PlannedLayer(CompressedLayer):
                 entering=self.plan.entering,
                 text=said,
             )
-        self._store(module, key, states, order)
+        self._store(module, key, states, order, held)
         return states
 
     def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
@@ -196,9 +210,15 @@ class PlannedLayer(CompressedLayer):
         return Text(*gathered, rows.lengths)
 
     def _store(
-        self, module: nn.Module, key: Tensor, states: LayerStates, order: Rows | None
+        self,
+        module: nn.Module,
+        key: Tensor,
+        states: LayerStates,
+        order: Rows | None,
+        held: Tensor | None,
     ) -> None:
-        """Compress visual tokens; order: those that a window leaves, the newest first."""
+        """Compress visual tokens; order: those that a window leaves, the newest first; held: [B] of
+        those that were stored before."""
         seen = states
         if order is not None:
             if order.longest == 0:
@@ -208,8 +228,10 @@ class PlannedLayer(CompressedLayer):
         if filling.method.weighs_values:
             metric = output_metric(module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
-        states, seen = (replace(s, value_metric=metric, basis=basis) for s in (states, seen))
-        self.store = filling.measure(states, seen)
+        whole = seen is states
+        states = replace(states, value_metric=metric, basis=basis)
+        seen = states if whole else replace(seen, value_metric=metric, basis=basis)
+        self.store = filling.measure(states, seen, held)
 
     def _turn_within(
         self, key: Tensor, value: Tensor, visual: Rows, text: Rows
@@ -268,13 +290,19 @@ class PlannedLayer(CompressedLayer):
             visual = self.store.read()
             held = expanded(visual, key.shape[-1])
             keys, values = [held[0].to(key), *keys], [held[1].to(value), *values]
-            seen = [alive_rows(visual, held[0].shape[2], len(key)), *seen]
+            alive = alive_rows(visual, held[0].shape[2], len(key))
+            if alive.dim() == 3:  # heads differ in what they keep
+                alive = alive.repeat_interleave(query.shape[1] // key.shape[1], 1)
+                seen = [part[:, None].expand(-1, query.shape[1], -1) for part in seen]
+            seen = [alive, *seen]
         T = key.shape[2]
         own = self.plan.mask
         if own is None:
             own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
-        stored = torch.cat(seen, 1)[:, None, None].expand(-1, 1, T, -1)
-        mask = torch.cat([stored, own.to(key.device).expand(len(key), -1, -1, -1)], -1)
+        stored = torch.cat(seen, -1)
+        stored = stored.view(len(key), -1, 1, stored.shape[-1]).expand(-1, -1, T, -1)
+        own = own.to(key.device).expand(len(key), stored.shape[1], -1, -1)
+        mask = torch.cat([stored, own], -1)
         if self.span is not None:
             mask = mask & self._within(number)
         return sdpa_attention_forward(
@@ -298,10 +326,10 @@ def _placed(places: Tensor, rows: Rows) -> Tensor:
 
 
 def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
-    """[B, N] bool: the entries of stored tokens that are real."""
+    """The entries of stored tokens that are real: bool [B, N], or [B, Hkv, N] by head."""
     if visual.lengths is None:
         return torch.ones(batch, tokens, dtype=torch.bool, device=visual.keys.device)
-    return torch.arange(tokens, device=visual.lengths.device) < visual.lengths[:, None]
+    return torch.arange(tokens, device=visual.lengths.device) < visual.lengths[..., None]
 
 
 def joined(

@@ -29,6 +29,7 @@ from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
 from rotatek.errors import CacheNotStorable, ModeUnsupported, UserError
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
+from rotatek.methods.tokens.by_head import HeadPruner
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class RotateKCache(RewindableCache):
             raise _embed_first(settings)
         count = len(decoder_layers(model))
         method = settings.channels
-        filling = PrefillCompressor(method, recorder, method.bases(count))
+        filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
@@ -190,13 +191,18 @@ class RotateKCache(RewindableCache):
 
         Raises:
             ModeUnsupported: where the pruner acts before the language model, so that these ids
-                may be of pruned tokens; give `visual`.
+                may be of pruned tokens (give `visual`), or keeps other tokens in every head.
         """
         pruner, visual = self.settings.pruning, inputs.get("visual")
         if visual is None:
             visual = is_one_of(inputs["input_ids"], self._visual)
             if pruner.stage == "encoder" and bool(visual.any()):
                 raise _embed_first(self.settings)
+        if isinstance(pruner, HeadPruner) and not pruner.even and bool(visual.any()):
+            raise ModeUnsupported(
+                f"{pruner.label} keeps other tokens in every head, to which later pictures cannot "
+                "be added. Show all pictures in the first question."
+            )
         pruner = pruner if bool(visual.any()) else KeepAll()
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
@@ -296,7 +302,7 @@ class RotateKCache(RewindableCache):
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
             bases = settings.channels.bases(len(places))
-            filling = PrefillCompressor(settings.channels, None, bases)
+            filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
@@ -314,7 +320,7 @@ class RotateKCache(RewindableCache):
         if model is None or not all(layer.is_filled for layer in self.layers):
             raise CacheNotStorable
         own = self.layers[0].filling
-        filling = PrefillCompressor(self.settings.channels, None, own.bases)
+        filling = PrefillCompressor(self.settings.channels, None, own.bases, own.pruner)
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes

@@ -57,6 +57,8 @@ class TokenPlan:
         self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
+        if pruner.stage == "cache":  # each head's own, of those that all layers compute
+            self.visual_kept = tokens_kept(self.visual, pruner.kept_share)
 
     def _begin(self, layout: Layout) -> None:
         """Before any row is dropped."""

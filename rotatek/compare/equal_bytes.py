@@ -154,29 +154,6 @@ class Scale:
         return float(np.interp(settings.channels.nominal_share, *curve))
 
 
-class MeanScale:
-    """What settings weigh on several prompts, each counted for itself: their mean share.
-
-    Args:
-        vlm: the model.
-        prompts: of the lengths that count.
-        forms: as of `Scale`; each is measured on every prompt.
-    """
-
-    def __init__(
-        self, vlm: VisionLanguageModel, prompts: Sequence[Prompt], forms: Sequence[ChannelMethod]
-    ) -> None:
-        self.each = [Scale(vlm, prompt, forms) for prompt in prompts]
-
-    def __call__(self, settings: Settings) -> float:
-        """Mean share of the bytes of each prompt's uncompressed cache."""
-        return float(np.mean([scale(settings) / scale.shape.full for scale in self.each]))
-
-    def budget(self, times: float) -> float:
-        """That share where every prompt's visual tokens take so many times less."""
-        return float(np.mean([one.shape.budget(times) / one.shape.full for one in self.each]))
-
-
 def _shares(least: ChannelMethod) -> list[float]:
     """From a form's least nominal share to all of it, in equal ratios."""
     start = max(least.nominal_share, 1e-3)

@@ -32,6 +32,7 @@ from rotatek.engine.store_tensors import (
 )
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.store import Store
+from rotatek.methods.tokens.by_head import HeadStores
 
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # capacities of a group in rows; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
@@ -88,7 +89,7 @@ def layer_rows_of(cache: Cache, layer: int, tokens: int, settled: bool = False) 
     held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
-    if settled and store is not None:
+    if settled and store is not None and not isinstance(store, HeadStores):
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)

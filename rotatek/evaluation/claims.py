@@ -183,8 +183,8 @@ def kind_of(settings: Settings) -> tuple[str, Any]:
     """Equal for settings that differ in the shares that they keep, and in nothing else."""
     method = settings.channels
     if method.bits_a_number is not None:
-        return settings.pruning.name, method.within(0.0)
-    return settings.pruning.name, method.at(0.25) if method.drops_channels else method
+        return settings.pruning.name, method.with_share(0.0)
+    return settings.pruning.name, method.with_keep(0.25) if method.drops_channels else method
 
 
 def line_of(answered: Iterable[Answered], mask: NDArray[np.bool_]) -> Line:

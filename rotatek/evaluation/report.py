@@ -74,9 +74,7 @@ def build_asked(
         header: what the answers belong to, and where they were made.
         ask: what their cells say.
     """
-    run = _Run(
-        items, answers, [row.settings for table in tables for row in table.rows], header, ask
-    )
+    run = _Run(items, answers, [row for table in tables for row in table.rows], header, ask)
     filed: Filed = {}
     made = [(table, *run.table(table, filed)) for table in tables]
     if ("think", NOMINAL) in filed:
@@ -101,6 +99,11 @@ def unasked() -> list[Found]:
             for text, (where, reason) in UNASKED.items()]  # fmt: skip
 
 
+def _by_question(row: Row) -> dict[str, str]:
+    """Under which names the answers of a row are kept that was solved for every length."""
+    return {name: setting_id(one) for one, names in row.asked for name in names}
+
+
 class _Scored(NamedTuple):
     """An answer's score, whether it is an accepted one, and its edits where it is a page."""
 
@@ -116,7 +119,7 @@ class _Run:
         self,
         items: Sequence[Item],
         answers: Mapping[tuple[str, str], Answer],
-        settings: Sequence[Settings],
+        rows: Sequence[Row],
         header: Mapping[str, Any],
         ask: str,
     ) -> None:
@@ -127,7 +130,9 @@ class _Run:
         self.long = np.array([item.long for item in items], dtype=bool)
         self.sizes = [len(" ".join(item.accepted[0].split())) * item.long for item in items]
         self.scored: dict[tuple[int, str], _Scored] = {}  # most settings give the same answers
-        known = {one: self._answered(one) for one in dict.fromkeys(settings)}
+        self._names = {row.settings: setting_id(row.settings) for row in rows}
+        self.variants = {row.settings: _by_question(row) for row in rows if row.variants}
+        known = {row.settings: self._answered(row.settings) for row in rows}
         mine = {one: found for one, found in known.items() if not np.isnan(found.score).all()}
         self.judge = Judge(self.model, mine, self.documents, self.kinds)
 
@@ -143,10 +148,10 @@ class _Run:
         return self.scored[n, text]
 
     def _answered(self, settings: Settings) -> Answered:
-        name, size = setting_id(settings), len(self.items)
+        size = len(self.items)
         scores, live = np.full(size, np.nan), np.full(size, np.nan)
         for n, item in enumerate(self.items):
-            answer = self.answers.get((name, item.name))
+            answer = self.answers.get((self._name(settings, item), item.name))
             if answer is not None:
                 scores[n], live[n] = self._score_of(n, answer.answer).score, answer.kv_share
         return Answered(scores, live)
@@ -206,8 +211,13 @@ class _Run:
         )  # fmt: skip
 
     def _given(self, settings: Settings, places: Sequence[int]) -> list[Answer]:
-        name = setting_id(settings)
-        return [self.answers[name, self.items[n].name] for n in places]
+        items = (self.items[n] for n in places)
+        return [self.answers[self._name(settings, item), item.name] for item in items]
+
+    def _name(self, settings: Settings, item: Item) -> str:
+        """Under which name a row's answer to a question is kept."""
+        mine = self.variants.get(settings, {})
+        return mine.get(item.name) or self._names[settings]
 
     def _score(self, values: Floats, mask: Mask) -> Score:
         """A mean score; where all are alike, with Wilson's interval."""

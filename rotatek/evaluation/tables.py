@@ -27,6 +27,7 @@ from rotatek.methods.shares import matched_keep_tokens
 from rotatek.methods.tokens import KeepAll, TokenPruner
 
 Scope = Literal["all", "part", "long"]
+Taken = Scope | frozenset[str]  # or questions by their names
 Across = Literal["", "live", "channels", "pruners"]
 # (nominal KV, tokens kept) of the paper's joint rows, all at a quarter of the channels.
 PAPER_BUDGETS: Final = ((0.28125, 0.45), (0.25, 0.40), (0.21875, 0.35), (0.1875, 0.30))
@@ -39,10 +40,7 @@ FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's tr
 PART: Final = {False: 0.4, True: 0.2}
 DESIGN: Final = ("ablation",)  # studies that are asked a part
 SECOND_BITS: Final = (2.0, 1.0, 0.75, 0.5)  # that second questions are asked at
-SECOND_RIVALS: Final = (
-    ("kivi", "4"), ("kivi", "2"),
-    ("turboquant", "4"), ("turboquant", "3"), ("turboquant", "2"),
-)  # fmt: skip
+BITS: Final = "number_bits"  # the option of methods that store every number in as many
 SECOND_TOKENS: Final = 0.4  # and the share of tokens, where some are dropped
 
 
@@ -55,12 +53,22 @@ class Row:
         settings: what is compared.
         line: the words of the line or group in which a figure draws it; "" for a row by itself.
         times: how many times smaller it was solved to be, or 0.
+        variants: where that was solved for prompts of every length, the settings of each class of
+            questions; `settings` are then those of the middle one.
+        classes: names of the questions in each class.
     """
 
     label: str
     settings: Settings
     line: str = ""
     times: int = 0
+    variants: tuple[Settings, ...] = ()
+    classes: tuple[frozenset[str], ...] = ()
+
+    @property
+    def asked(self) -> list[tuple[Settings, frozenset[str]]]:
+        """Settings with the questions that they are asked; none where all are asked alike."""
+        return list(zip(self.variants, self.classes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ def _row(label: str, pruner: TokenPruner, method: ChannelMethod, line: str = "")
 
 def _alone(pruner: type[TokenPruner], nominal: float) -> Settings:
     """Dropped tokens, untouched channels."""
-    return Settings(tokens=pruner().at(nominal), channels=Full())
+    return Settings(tokens=pruner().with_keep(nominal), channels=Full())
 
 
 def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
@@ -136,7 +144,7 @@ def budget_table(pruner: type[TokenPruner], scope: Scope = "all") -> Table:
             forms = method.papers()
             for form, one in forms.items():
                 name = named(f"+ {form}", nominal)
-                rows.append(_row(name, pruner().at(keep), one.at(0.25)))
+                rows.append(_row(name, pruner().with_keep(keep), one.with_keep(0.25)))
                 if method.expected is not None:
                     first = form == next(iter(forms))
                     topic = method.name + topics[1] + ("" if first else "-other")
@@ -172,7 +180,7 @@ def frontier_table(pruner: type[TokenPruner]) -> Table:
             keep = matched_keep_tokens(nominal, made.nominal_share)
             line = f"{label} + {method.label} {channels:.4g}"
             name = f"{line}, KV {nominal:.4g}"
-            rows.append(_row(name, pruner().at(keep), made, line))
+            rows.append(_row(name, pruner().with_keep(keep), made, line))
             claims.append(Claim(name, only, topic="frontier"))
     title = f"Accuracy against the KV budget with {label}"
     return Table(f"frontier-{pruner.name}", title, tuple(rows), tuple(claims), "all", "live")
@@ -185,14 +193,14 @@ def sparsity_table(pruner: type[TokenPruner]) -> Table:
     for keep in FIXED_TOKENS:
         line = f"{label} {keep:.4g} + every channel"
         whole = f"{line}, {HEAD}"
-        rows.append(_row(whole, pruner().at(keep), Full(), line))
+        rows.append(_row(whole, pruner().with_keep(keep), Full(), line))
         methods = reducers() if keep == FIXED_TOKENS[0] else [ours]
         for kept, method in product(FEWER, methods):
             mine = f"{label} {keep:.4g} + {ours.label}, {kept}"
             for number, (form, one) in enumerate(method.papers().items()):
                 line = f"{label} {keep:.4g} + {form}"
                 name = f"{line}, {kept}"
-                rows.append(_row(name, pruner().at(keep), one.at(kept / HEAD), line))
+                rows.append(_row(name, pruner().with_keep(keep), one.with_keep(kept / HEAD), line))
                 if method.expected is not None and number == 0:
                     half = kept == FEWER[0]
                     relation: Relation = "about" if half else method.expected
@@ -217,7 +225,7 @@ def channel_table(scope: Scope = "all") -> Table:
     kinds = {label: one for method in reducers() for label, one in method.variants().items()}
     ours, rows, claims = CHANNELS.default.label, [UNCOMPRESSED_ROW], []
     for kept, (label, method) in product(CHANNELS_KEPT, kinds.items()):
-        rows.append(_row(f"{label}, {kept}", KeepAll(), method.at(kept / HEAD), label))
+        rows.append(_row(f"{label}, {kept}", KeepAll(), method.with_keep(kept / HEAD), label))
     for kept in CHANNELS_KEPT:
         for rival in reducers():
             if rival.expected is not None:
@@ -240,7 +248,7 @@ def pruner_table() -> Table:
     """Every pruner, alone and joined with every channel method; the control is what to beat."""
     rows, claims = [UNCOMPRESSED_ROW], []
     control = next((pruner for pruner in pruners() if pruner.control), None)
-    forms = {label: one.at(0.25) for m in reducers() for label, one in m.papers().items()}
+    forms = {label: one.with_keep(0.25) for m in reducers() for label, one in m.papers().items()}
     light = [one for one in _presets_beyond() if one.bits_a_number is not None]
     lighter = {_form_title(one): one for one in (*light, *rivals().values())}
     for number, (nominal, keep) in enumerate(PAPER_BUDGETS[1::2]):
@@ -250,11 +258,11 @@ def pruner_table() -> Table:
             rows.append(alone)
             for form, one in forms.items():
                 words = f"{form} {tag}"
-                rows.append(_row(f"{pruner.label} + {words}", pruner().at(keep), one, words))
+                rows.append(_row(f"{pruner.label} + {words}", pruner().with_keep(keep), one, words))
             if number == 0:
                 for form, one in lighter.items():
                     label = f"{pruner.label} {keep:.4g} + {form}"
-                    rows.append(_row(label, pruner().at(keep), one, f"{keep:.4g} + {form}"))
+                    rows.append(_row(label, pruner().with_keep(keep), one, f"{keep:.4g} + {form}"))
             if control is not None and not pruner.control:
                 ours = CHANNELS.default.label
                 for what in (f"only {tag}", f"+ {ours} {tag}"):
@@ -274,10 +282,10 @@ def core_table() -> Table:
             for method in reducers():
                 form, one = next(iter(method.papers().items()))
                 label = f"{pruner.label} + {form} ({nominal:.2f})"
-                rows.append(_row(label, pruner().at(keep), one.at(0.25)))
+                rows.append(_row(label, pruner().with_keep(keep), one.with_keep(0.25)))
     for method in reducers():
         form, one = next(iter(method.papers().items()))
-        rows.append(_row(f"{form}, 32 Key channels", KeepAll(), one.at(0.25)))
+        rows.append(_row(f"{form}, 32 Key channels", KeepAll(), one.with_keep(0.25)))
     for one in (*_presets_beyond(), *rivals().values()):
         rows.append(_row(_form_title(one), KeepAll(), one))
     return Table("core", "A few settings of every kind", tuple(rows))
@@ -291,10 +299,12 @@ def second_table() -> Table:
         named[f"{ours.label} ({bits:g} bits)"] = Settings.of(bits=bits)
     for kept, method in product((HEAD // 2, HEAD // 4), reducers()):
         form, one = next(iter(method.papers().items()))
-        named[f"{form}, {kept} Key channels"] = Settings(channels=one.at(kept / HEAD))
-    for name, bits in SECOND_RIVALS:
-        label = f"{CHANNELS[name].label} ({bits} bits)"
-        named[label] = Settings.of(channels=name, number_bits=bits)
+        named[f"{form}, {kept} Key channels"] = Settings(channels=one.with_keep(kept / HEAD))
+    for method in CHANNELS.values():
+        for option in options_of(method):
+            for bits in option.values if option.key == BITS else ():
+                label = f"{method.label} ({bits} bits)"
+                named[label] = Settings.from_dict({"channels": method.name, BITS: bits})
     tokens, words = pruner(keep=SECOND_TOKENS), f"{pruner.label} {SECOND_TOKENS:g}"
     named[words] = Settings(tokens, Full())
     for bits in SECOND_BITS[1:3]:
@@ -306,7 +316,7 @@ def second_table() -> Table:
 
 def _presets_beyond() -> list[ChannelMethod]:
     """Presets of ours that go beyond the paper."""
-    return [one for one in CHANNELS.default.presets().values() if one.beyond]
+    return [one for one in CHANNELS.default.presets().values() if one.extensions]
 
 
 def _form_title(method: ChannelMethod) -> str:
@@ -402,8 +412,10 @@ def with_options(table: Table, options: Mapping[str, Any]) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def asked(scope: Scope, items: Sequence[Item]) -> list[Item]:
+def asked(scope: Taken, items: Sequence[Item]) -> list[Item]:
     """The questions that a scope takes: all, the pages, or as large a part of every category."""
+    if isinstance(scope, frozenset):
+        return [item for item in items if item.name in scope]
     if scope == "all":
         return list(items)
     if scope == "long":
@@ -418,15 +430,22 @@ def asked(scope: Scope, items: Sequence[Item]) -> list[Item]:
     return taken
 
 
-def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Scope]]:
+def wanted(chosen: Iterable[Table]) -> Iterator[tuple[Settings, Taken]]:
     """Each distinct setting once with each scope that adds questions; cheapest KV last."""
     scopes: dict[Settings, set[Scope]] = {}
+    named: dict[Settings, frozenset[str]] = {}
     for table in chosen:
         for row in table.rows:
-            scopes.setdefault(row.settings, set()).add(table.scope)
-    for settings in sorted(scopes, key=lambda one: one.nominal_kv, reverse=True):
-        mine = scopes[settings]
+            for settings, names in row.asked:
+                named[settings] = named.get(settings, frozenset()) | names
+            if not row.variants:
+                scopes.setdefault(row.settings, set()).add(table.scope)
+    every = dict.fromkeys([*scopes, *named])
+    for settings in sorted(every, key=lambda one: one.nominal_kv, reverse=True):
+        mine = scopes.get(settings, set())
         if "all" in mine:
             yield settings, "all"
-        else:
-            yield from ((settings, scope) for scope in sorted(mine))
+            continue
+        yield from ((settings, scope) for scope in sorted(mine))
+        if settings in named:
+            yield settings, named[settings]

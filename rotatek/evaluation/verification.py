@@ -4,14 +4,14 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from PIL import Image
 
-from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.compare.columns import QUARTER
 from rotatek.evaluation.cells import Cell, Results
 from rotatek.evaluation.chains import OPENING, SECOND, ChainedSuite, chains
 from rotatek.evaluation.evaluate import describe_run, versions
@@ -22,13 +22,11 @@ from rotatek.evaluation.runner import Runner, RunOptions
 from rotatek.evaluation.suite import Item, Suite
 from rotatek.evaluation.tables import Row, Table, second_table
 from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 
-BUDGETS: Final = (
-    UNCOMPRESSED, "RotateK (2 bits)", "RotateK (1 bits)", "RotateK (0.75 bits)", "KIVI (4 bits)",
-    "KIVI (2 bits)", "TurboQuant (3 bits)", "TurboQuant (2 bits)", "RotateK, 32 Key channels",
-    "FastV 0.4", "FastV 0.4 + 0.75 bits",
-)  # fmt: skip
+LIGHT: Final = 0.2  # of the numbers' bits: what a method that stores all of them may keep
 ANSWER_TOKENS: Final = 48  # of a short answer; models that chat are asked to be brief
 BRIEF: Final = " Answer with a single word, name or number."
 TIMED_SIDE: Final = 1344  # pixels of the picture whose cost is measured, as large as a page
@@ -114,8 +112,17 @@ class Verification:
 def verified_table() -> Table:
     """The rows of the table of second questions that fit into ten minutes."""
     table = second_table()
-    rows = {row.label: row for row in table.rows}
-    return Table(table.name, table.title, tuple(rows[label] for label in BUDGETS if label in rows))
+    return replace(table, rows=tuple(row for row in table.rows if _fits(row.settings)))
+
+
+def _fits(settings: Settings) -> bool:
+    """Whether a setting is the reference, dropped tokens, or as light as what matters."""
+    method = settings.channels
+    if settings.is_baseline or settings.prunes_tokens or method.bits_a_number is not None:
+        return True
+    if method.drops_channels:
+        return isinstance(method, CHANNELS.default) and method.key_share <= QUARTER
+    return settings.nominal_kv <= LIGHT
 
 
 def report(results: Results, measured: dict[str, Cost], tokens: int) -> dict[str, Any]:

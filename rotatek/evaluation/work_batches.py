@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from rotatek.evaluation.journal import setting_id
 from rotatek.evaluation.suite import Item
-from rotatek.evaluation.tables import Scope, asked
+from rotatek.evaluation.tables import Taken, asked
 from rotatek.methods.settings import Settings
 
 WINDOW: Final = 4  # batches among which questions are sorted by the size of their pictures
@@ -30,7 +30,7 @@ class Unit(NamedTuple):
         return any(item.long for item in self.items)
 
 
-Wanted = Sequence[tuple[Settings, Scope]]
+Wanted = Sequence[tuple[Settings, Taken]]
 Todo = Sequence[tuple[Item, list[Settings]]]  # each question with the settings that owe an answer
 
 
@@ -77,7 +77,7 @@ def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, part
     """
     alike = sorted(items, key=lambda item: item.category)
     pictures = set(list(dict.fromkeys(item.document for item in alike))[number::parts])
-    settings = dict.fromkeys(one for one, _ in sorted(wanted, key=lambda pair: pair[1]))
+    settings = dict.fromkeys(one for one, _ in sorted(wanted, key=_scope))
     under = set(list(settings)[number::parts])
     mine = []
     for item, owed in todo:
@@ -88,6 +88,11 @@ def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, part
         if owed:
             mine.append((item, owed))
     return mine
+
+
+def _scope(pair: tuple[Settings, Taken]) -> str:
+    """A scope's word; questions that are named stand with those that are asked all."""
+    return pair[1] if isinstance(pair[1], str) else "all"
 
 
 def batches(

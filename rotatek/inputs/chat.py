@@ -46,4 +46,4 @@ def make_chat(
     if not any(is_visible(c) for one in clean if one.role != "assistant" for c in one.text):
         raise errors.QuestionEmpty
     length = whole_tokens(max_new_tokens)
-    return Request(tuple(images), clean, length, tuple(times), cut, tools, sampling)
+    return Request(tuple(images), clean, length, tuple(times), cut, tools, sampling=sampling)

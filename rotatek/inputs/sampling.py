@@ -26,14 +26,19 @@ _RANGES: Final[dict[str, tuple[float, float, str]]] = {
 class Sampling:
     """How tokens are chosen. The defaults are greedy: the likeliest token, always.
 
-    temperature: 0 is greedy, 1 the model's own distribution; top_p: the smallest set of the
-    likeliest tokens with this much probability; top_k: so many of them, all where it is 0; min_p:
-    those with at least this share of the likeliest one's probability; seed: the same answer every
-    time, alone or beside others; None draws one; presence_penalty, frequency_penalty: taken off the
-    logits of tokens that the answer has, once or for each time; repetition_penalty: divides the
-    logits of tokens in prompt and answer; logit_bias: (token, added) pairs; top_logprobs: how many
-    of the likeliest tokens are reported with each token, None for no log probabilities at all;
-    grammar: of `rotatek.engine.grammar.compiled`, what the answer follows, or nothing.
+    Args:
+        temperature: 0 is greedy, 1 the model's own distribution.
+        top_p: draw from the smallest set of the likeliest tokens with this much probability.
+        top_k: draw from so many of the likeliest tokens; from all where it is 0.
+        min_p: draw from tokens with this share of the likeliest one's probability, at least.
+        seed: gives the same answer every time, alone or beside others; None, or -1, draws one.
+        presence_penalty: taken off the logits of tokens that the answer has.
+        frequency_penalty: taken off them for each time that it has them.
+        repetition_penalty: divides the logits of tokens in prompt and answer.
+        logit_bias: pairs of a token and what is added to its logit, or a mapping of them.
+        top_logprobs: how many of the likeliest tokens are reported with each token; None for no
+            log probabilities at all.
+        grammar: of `rotatek.engine.grammar.compiled`, what the answer follows, or nothing.
 
     Raises:
         SettingError: for a value out of range.
@@ -60,6 +65,8 @@ class Sampling:
         if not _is_whole(self.top_k) or self.top_k < -1:
             raise SettingError("top_k", "a whole number from 1, or 0 for all tokens", self.top_k)
         object.__setattr__(self, "top_k", max(0, int(self.top_k)))
+        if self.seed == -1:
+            object.__setattr__(self, "seed", None)
         if self.seed is not None and not (_is_whole(self.seed) and abs(self.seed) < 2**64):
             raise SettingError("seed", "a whole number of up to 64 bits", self.seed)
         top = self.top_logprobs

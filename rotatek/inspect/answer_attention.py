@@ -85,13 +85,16 @@ class AnswerAttentionRecorder:
     def finish(
         self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
     ) -> AnswerAttention | None:
-        """The attention of a finished column; None where it has had no prompt.
+        """The attention of a finished column; None where it has had no prompt, or where each head
+        stores its own tokens: no cache stores which.
 
         Args:
             cache: the column's.
             visual: bool [L], which tokens of the first prompt are visual.
             kept: bool [visual tokens], those that its pruner kept, or None where it kept all.
         """
+        if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
+            return None
         whole = min((len(rows) for rows in self.rows.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rotatek.errors import StorageFull, WeightsDamaged, WeightsMissing
+from rotatek.errors import StorageFull, UserError, WeightsDamaged, WeightsMissing
 from rotatek.models import smollm2
 
 RECIPE: Final = "language.json"  # what marks such a folder: {"language", "sha256", "scale"}
@@ -128,7 +128,7 @@ def _kept(parts: Path) -> Path:
     return cache / "rotatek" / f"{parts.resolve().name}-{digest.hexdigest()[:16]}"
 
 
-def _unkept(error: OSError) -> StorageFull | WeightsMissing:
+def _unkept(error: OSError) -> UserError:
     """Why the cache does not hold it."""
     if error.errno in FULL:
         return StorageFull()

@@ -41,15 +41,15 @@ class Endpoints:
         session: str | None = None,
         temperature: float = 0.0,
         top_p: float = 1.0,
-        seed: float | None = None,
+        seed: float = -1,
         **options: Any,
     ) -> Iterator[dict[str, Any]]:
         """Answer one question with a compressed KV cache, and say what it cost.
 
         Every keep_... is the fraction that stays, in (0, 1]; options that the chosen methods do
         not have must be left at their defaults. A temperature above 0 draws the answer, with the
-        seed that is given, or reported under `sampling`. The answer is streamed as it grows; the
-        last message has everything.
+        seed that is given; -1 is a new one, reported under `sampling`. The answer is streamed as
+        it grows; the last message has everything.
         """
         columns = {"answer": Settings.from_dict(options, shared=True)}
         sampling = sampling_of(temperature, seed, top_p)
@@ -70,7 +70,7 @@ class Endpoints:
         session: str | None = None,
         temperature: float = 0.0,
         top_p: float = 1.0,
-        seed: float | None = None,
+        seed: float = -1,
         **options: Any,
     ) -> Iterator[dict[str, Any]]:
         """Answer under several channel methods at one nominal budget, beside the uncompressed
@@ -147,7 +147,7 @@ def publish(service: Service, **queue: Any) -> None:
             **{field.key: _widget(field) for field in option_fields()},
             "temperature": gr.Number(0.0, label="temperature"),
             "top_p": gr.Number(1.0, label="top_p"),
-            "seed": gr.Number(None, precision=0, label="seed"),
+            "seed": gr.Number(-1, precision=0, label="seed"),
         }
         names = list(CHANNELS)
         several = _menu("channels", names, names[:2], multiselect=True)

@@ -16,6 +16,7 @@ from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.channels.store import Store
+from rotatek.methods.tokens.by_head import HeadStores
 from rotatek.models import Embedded
 from rotatek.models.memory import is_out_of_memory
 from rotatek.pictures.reading import PictureNotes, cut
@@ -167,7 +168,7 @@ def open_stores(cache: RotateKCache) -> None:
     """Rebuild Keys and Values once, where every step would do it anew, page by page: in one form
     all pages share an attention call. What attention reads is the same but for rounding."""
     for layer in cache.layers:
-        if layer.store is not None:
+        if layer.store is not None and not isinstance(layer.store, HeadStores):
             visual, like = layer.store.read(), layer.text.keys
             keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))
             layer.store = Store(Visual(keys, values, visual.lengths))

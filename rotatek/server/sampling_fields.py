@@ -30,8 +30,6 @@ def sampling_of(given: Mapping[str, Any]) -> Sampling:
         SchemasNotInstalled: for a schema, where the library is not there.
     """
     own = {name: given[name] for name in NUMBERS if given.get(name) is not None}
-    if own.get("seed") == -1:  # as some clients say that they give none
-        del own["seed"]
     return Sampling(
         **own, top_logprobs=_tops_of(given), grammar=_grammar_of(given.get(FIELD))
     ).seeded()

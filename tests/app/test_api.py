@@ -24,7 +24,8 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
         "text_dtype",
         "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "text_window",
-        "recovery", "number_bits", "temperature", "top_p", "seed",
+        "recovery", "number_bits", "value_bits", "group", "residual", "temperature",
+        "top_p", "seed",
     ]  # fmt: skip
 
 

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import plotly.graph_objects as go
 import pytest
 
 from rotatek.evaluation.cells import Cell, Results, Score
+from rotatek.evaluation.real_keys import Divergence, Spectrum
 from rotatek.evaluation.speed_claims import Speed
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
@@ -50,6 +52,33 @@ PAIR = [
     cell("Uncompressed", 0.9, WHOLE, live=1.0, same=1.0),
     cell("RotateK, 32", 0.85, OURS, line="RotateK"),
 ]
+
+
+def test_real_keys_are_drawn_by_model_and_question() -> None:
+    """A line a method of its unbeaten settings, and each model's spectra from least to most."""
+
+    def one(arm: str, live: float, kl: float, asked: str = "first") -> Divergence:
+        return Divergence("m", 1024, asked, arm, 2, live, 0.0, kl, 0.0, 1 - kl)
+
+    keys = (
+        one("KIVI 4 bits", 0.3, 0.1), one("KIVI 4 bits, groups of 64", 0.28, 0.05),
+        one("SnapKV 0.5, KIVI 2 bits", 0.1, 0.2), one("RotateK 2 bits", 0.15, 0.1),
+        one("RotateK 2 bits", 0.15, 0.3, "later"), one("every number", 1.0, 0.0),
+    )  # fmt: skip
+    spectra = tuple(
+        Spectrum("m", 1024, layer, part, 0.1 * layer + 0.2, 0.3, 0.4, 0.5, 0.6, 7.0)
+        for layer in (0, 1)
+        for part in ("keys", "values")
+    )
+    drawn = measurements.measurements(files.Files(keys=keys, spectra=spectra))["real"]
+    assert list(drawn) == ["real-0", "real-1", "spectra-rank", "spectra-quarter"]
+    title, first = drawn["real-0"]
+    assert title == "m, 1,024 tokens, the first question"
+    assert "KIVI: 95 % at 28 %;" in first.summary and "at 30 %" not in first.summary
+    assert "SnapKV: 80 % at 10 %" in first.summary and "RotateK: 90 %" in first.summary
+    assert "a second question" in drawn["real-1"][0] and "70 %" in drawn["real-1"][1].summary
+    assert "25 % (20 % to 30 %), Keys" in drawn["spectra-rank"][1].summary
+    go.Figure(data=first.figure.data, layout=first.figure.layout)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 from kernels.reference import expanded
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels import rotatek as method_file
-from rotatek.methods.channels.batched_rotation import held, held_bytes
+from rotatek.methods.channels.batched_rotation import held, pending_bytes
 from rotatek.methods.channels.mixed_precision import BitStore
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
@@ -30,7 +30,7 @@ def filled(method: RotateK) -> tuple[list[Store], list[int]]:
 @pytest.fixture
 def two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two layers' Keys are all that may wait."""
-    one = held_bytes(states(0, [200], SHAPE, torch.float32))
+    one = pending_bytes(states(0, [200], SHAPE, torch.float32))
     monkeypatch.setattr(method_file, "WAITING_BYTES", 2 * one)
 
 

@@ -360,7 +360,7 @@ def test_the_evaluation_reads_what_the_engine_reads(
     lines = [json.dumps({"image": i, "question": q, "answers": ["1"]}) for i, q in asked]
     (tmp_path / "suite.jsonl").write_text("\n".join(lines))
     suite = FileSuite(tmp_path / "suite.jsonl")
-    batch = QuestionBatch(vlm, suite, suite.items, "", NEW)
+    batch = QuestionBatch(vlm, suite, suite.items, "", (NEW, NEW))
     settings = Settings.of(tokens=tokens, keep_tokens=1 if tokens == "none" else 0.5)
     embedded, layout = batch.under(settings.pruning)
     plan = plan_for(vlm, embedded, settings.pruning, layout)

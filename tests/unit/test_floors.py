@@ -324,4 +324,4 @@ def test_nothing_heavy_or_private_is_tracked() -> None:
     present = [path for path in files if path.exists()]
     large = [relative(p) for p in present if p.stat().st_size > 10_000_000]
     assert not large, f"a Space refuses plain files above 10 MB: {large}"
-    assert sum(p.stat().st_size for p in present) < 60 * 2**20
+    assert sum(p.stat().st_size for p in present) < 64_000_000

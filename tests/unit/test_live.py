@@ -10,7 +10,6 @@ from rotatek.cli import main as command
 from rotatek.compare.equal_bytes import (
     NEAR,
     SLACK,
-    MeanScale,
     Scale,
     Shape,
     matched_live,
@@ -144,11 +143,13 @@ def test_the_table_of_rivals_is_solved_once_and_kept(
     assert equal_bytes_table.stored(tmp_path) is None
     table = equal_bytes_table.solve(vlm, suite, tmp_path)
     assert equal_bytes_table.stored(tmp_path) == table and table.rows[0].settings == BASELINE
-    prompts = equal_bytes_table.sampled(vlm, suite)
-    scale = MeanScale(vlm, prompts, equal_bytes_table.adapting())
+    ((prompt, names),) = equal_bytes_table.classes_of(vlm, suite)
+    assert names == {"line-00001"}
+    scale = Scale(vlm, prompt, equal_bytes_table.adapting())
     for one in table.rows[1:]:
         times = float(one.label.rpartition(", ")[2].rstrip("x"))
-        assert scale(one.settings) <= NEAR * scale.budget(times), one.label
+        assert scale(one.settings) <= NEAR * scale.shape.budget(times), one.label
+        assert one.variants == (one.settings,) and one.classes == (names,)
     kept = {one.settings.channels.name for one in table.rows}
     assert set(CHANNELS.own) <= kept
     assert len({one.settings for one in table.rows}) == len(table.rows)

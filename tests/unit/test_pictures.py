@@ -320,7 +320,7 @@ def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
     for wrong in ("", "\x00"):
         with pytest.raises(errors.QuestionEmpty):
             pictures.ask(page, wrong)
-    with pytest.raises(errors.UserError, match="not held"):
+    with pytest.raises(errors.UserError, match="no longer in memory"):
         pictures.ask("0" * 40, "what?")
     assert small.scheduler.running == 0 and small.admission.running == 0
 

@@ -14,9 +14,20 @@ from rotatek.engine.decode import prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import tokens_kept
-from rotatek.methods.tokens import TOKENS, CDPruner, DivPrune, Random, SparseVLM, TokenPruner, View
+from rotatek.methods.tokens import (
+    DART,
+    TOKENS,
+    CDPruner,
+    DivPrune,
+    PyramidDrop,
+    Random,
+    SparseVLM,
+    TokenPruner,
+    View,
+)
 from rotatek.methods.tokens.base import Attended
 from rotatek.methods.tokens.cdpruner import largest_determinant, relevance
+from rotatek.methods.tokens.dart import least_alike
 from rotatek.methods.tokens.divprune import most_diverse
 from rotatek.methods.tokens.sparsevlm import clusters_of, density_peaks
 from tests.fixtures import Picture
@@ -232,3 +243,60 @@ def test_sparsevlm_merges_what_it_recycles() -> None:
     for number, centre in enumerate(pool[centres].tolist()):
         mean = hidden[0, pool[cluster == number]].mean(0)
         torch.testing.assert_close(after[0, centre], mean)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 5, 28, 32])
+@pytest.mark.parametrize("keep", [0.05, 1 / 3, 0.9])
+def test_pyramiddrop_keeps_the_same_share_at_each_quarter(layers: int, keep: float) -> None:
+    stages = PyramidDrop(keep=keep).stages(layers)
+    places, shares = list(stages), list(stages.values())
+    assert places == sorted(set(places)) and places[-1] < max(layers, 1)
+    if layers == 32:
+        assert places == [8, 16, 24]
+        assert shares == pytest.approx([shares[0], shares[0] ** 2, shares[0] ** 3])
+    held = PyramidDrop(keep=keep).tokens_by_layer(layers, 10_000)[places[0] :]
+    assert sum(held) / len(held) == pytest.approx(keep * 10_000, abs=2)
+
+
+def _plain_dart(
+    keys: list[list[float]], visual: list[int], text: list[int], count: int
+) -> set[int]:
+    """Pivots in turn, each the tokens least like it, one by one."""
+
+    def size(row: int) -> float:
+        return sum(map(abs, keys[row]))
+
+    def alike(a: int, b: int) -> float:
+        both = sum(x * y for x, y in zip(keys[a], keys[b], strict=True))
+        return both / math.hypot(*keys[a]) / math.hypot(*keys[b])
+
+    own = sorted(visual, key=size, reverse=True)[: min(4, count)]
+    pivots = [*own, *sorted(text, key=size, reverse=True)[:4]]
+    kept, left = set(own), count - len(own)
+    for number, pivot in enumerate(pivots):
+        share = math.ceil(left / (len(pivots) - number))
+        rest = sorted((row for row in visual if row not in kept), key=lambda r: alike(pivot, r))
+        kept |= set(rest[:share])
+        left -= share
+    return kept
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 17, 40])
+def test_dart_keeps_what_is_least_like_its_pivots(count: int) -> None:
+    generator = torch.Generator().manual_seed(9)
+    keys = torch.randn(55, 6, generator=generator)
+    visual, text = torch.arange(3, 43), torch.cat([torch.arange(3), torch.arange(43, 55)])
+    found = least_alike(keys, visual, text, count).tolist()
+    wanted = _plain_dart(keys.tolist(), visual.tolist(), text.tolist(), count)
+    assert len(found) == count and set(found) == wanted
+
+
+def test_dart_chooses_in_a_batch_and_keeps_all_text() -> None:
+    layout = _layout(2, 40, 6)
+    keys = torch.randn(1, 2, 48, 8, generator=torch.Generator().manual_seed(4))
+    pruner = DART(keep=0.5)
+    seen = Attended(keys, keys, layout, 1.0, torch.tensor([20]))
+    kept = pruner.choose(seen, pruner.rank(seen))
+    assert int((kept & layout.visual).sum()) == 20
+    assert bool(kept[layout.valid & ~layout.visual].all())
+    assert pruner.stages(28) == {2: 0.5}

@@ -1,5 +1,6 @@
 """The rivals' formulas against plain loops, their codes and bytes against what they should be."""
 
+import cmath
 import math
 from statistics import NormalDist
 
@@ -16,9 +17,12 @@ from rotatek.methods.channels import (
     SparK,
     ThinK,
     TurboQuant,
+    VidKV,
 )
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.kivi import channels_of_group
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
+from rotatek.methods.channels.vidkv import pack_trits, unpack_trits
 
 HEADS, D, N = 2, 64, 75
 LENGTHS = (75, 40)  # of two samples: the second ends inside its second group of 32
@@ -57,22 +61,46 @@ def plain_group(numbers: list[float], bits: int) -> list[float]:
     return [code * scale + zero for code in codes]
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4])
-def test_groups_are_those_of_the_formula(bits: int) -> None:
+@pytest.mark.parametrize(
+    ("bits", "value_bits", "group", "residual"),
+    [(2, 2, 32, 0), (3, 3, 32, 0), (4, 4, 32, 0), (2, 4, 64, 0), (4, 2, 128, 0), (3, 2, 32, 32)],
+)
+def test_groups_are_those_of_the_formula(
+    bits: int, value_bits: int, group: int, residual: int
+) -> None:
     layer = states()
-    found = Kivi(bits=str(bits)).compress(layer).read()
+    method = Kivi(str(bits), str(value_bits), str(group), str(residual))
+    found = method.compress(layer).read()
     for sample, length in enumerate(LENGTHS):
+        old = length - residual
         for channel in (0, 5, D - 1):
-            for first in range(0, length, 32):
-                rows = slice(first, min(first + 32, length))
+            for first in range(0, old, group):
+                rows = slice(first, min(first + group, old))
                 own = layer.keys[sample, 1, rows, channel].tolist()
                 got = found.keys[sample, 1, rows, channel].tolist()
                 assert got == pytest.approx(plain_group(own, bits), rel=1e-5, abs=1e-5)
-        for token in (0, 33, length - 1):
-            for first in range(0, D, 32):
-                own = layer.values[sample, 0, token, first : first + 32].tolist()
-                got = found.values[sample, 0, token, first : first + 32].tolist()
-                assert got == pytest.approx(plain_group(own, bits), rel=1e-5, abs=1e-5)
+        wide = min(group, D)
+        for token in (0, old // 2, old - 1):
+            for first in range(0, D, wide):
+                own = layer.values[sample, 0, token, first : first + wide].tolist()
+                got = found.values[sample, 0, token, first : first + wide].tolist()
+                assert got == pytest.approx(plain_group(own, value_bits), rel=1e-5, abs=1e-5)
+        for own, got in ((layer.keys, found.keys), (layer.values, found.values)):
+            assert torch.equal(own[sample, :, old:length], got[sample, :, old:length])
+
+
+def test_a_group_of_values_divides_a_head() -> None:
+    assert [channels_of_group(width, 128) for width in (256, 128, 96, 80)] == [128, 128, 96, 80]
+    assert channels_of_group(80, 32) == 20
+
+
+def test_a_prompt_shorter_than_the_residual_is_kept_as_it_is() -> None:
+    layer = states()
+    store = Kivi(residual="128").compress(layer)
+    found = store.read()
+    assert store.visual.keys.numel() == 0
+    for sample, length in enumerate(LENGTHS):
+        assert torch.equal(found.keys[sample, :, :length], layer.keys[sample, :, :length])
 
 
 def test_a_group_of_equal_numbers_and_an_empty_one_are_no_trouble() -> None:
@@ -124,15 +152,111 @@ def plain_turbo(x: list[float], bits: int) -> list[float]:
     return (back @ torch.tensor(nearest, dtype=torch.float64) * scale).tolist()
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4])
-def test_random_rotation_is_the_formula(bits: int) -> None:
+@pytest.mark.parametrize(("bits", "value_bits"), [(1, 1), (2, 2), (3, 3), (4, 4), (3, 1), (2, 4)])
+def test_random_rotation_is_the_formula(bits: int, value_bits: int) -> None:
     layer = states()
-    found = TurboQuant(bits=str(bits)).compress(layer).read()
+    found = TurboQuant(str(bits), str(value_bits)).compress(layer).read()
     for sample, head, token in ((0, 0, 0), (0, 1, 74), (1, 0, 39)):
-        for own, got in ((layer.keys, found.keys), (layer.values, found.values)):
-            wanted = plain_turbo(own[sample, head, token].tolist(), bits)
+        for own, got, each in (
+            (layer.keys, found.keys, bits), (layer.values, found.values, value_bits)
+        ):  # fmt: skip
+            wanted = plain_turbo(own[sample, head, token].tolist(), each)
             assert got[sample, head, token].tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-4)
     assert (found.values[1, :, 40:] == 0).all()
+
+
+@pytest.mark.parametrize("bits", ["2.5", "3.5"])
+def test_half_a_bit_is_one_more_for_the_loud_half_of_the_channels(bits: str) -> None:
+    """Each half is a vector of its own, with its rotation and its norm."""
+    layer, low = states(), int(float(bits))
+    found = TurboQuant(bits=bits).compress(layer).read()
+    for sample, head, token in ((0, 1, 74), (1, 0, 39)):
+        for own, got in ((layer.keys, found.keys), (layer.values, found.values)):
+            energy = own[sample, head].double().square().sum(0).tolist()
+            order = sorted(range(D), key=lambda c: -energy[c])
+            for channels, each in (
+                (sorted(order[: D // 2]), low + 1),
+                (sorted(order[D // 2 :]), low),
+            ):
+                wanted = plain_turbo(own[sample, head, token, channels].tolist(), each)
+                read = got[sample, head, token, channels].tolist()
+                assert read == pytest.approx(wanted, rel=1e-4, abs=1e-4)
+
+
+def plain_signs(numbers: list[float]) -> list[float]:
+    """VidKV's one bit for a whole group of a channel: a plain discrete Fourier transform of what is
+    left of its mean, one sign for each real and imaginary part, and one scale."""
+    count = len(numbers)
+    mean = float(torch.tensor(sum(numbers) / count).half())
+    turn = [
+        sum((x - mean) * cmath.exp(-2j * math.pi * f * n / count) for n, x in enumerate(numbers))
+        / math.sqrt(count)
+        for f in range(count // 2 + 1)
+    ]
+    parts = [z.real for z in turn[1:]] + [z.imag for z in turn[1:-1]]
+    scale = float(torch.tensor(sum(map(abs, parts)) / len(parts)).half())
+
+    def sign(x: float) -> float:
+        return scale if x > 0 else -scale
+
+    read = [0j, *(complex(sign(z.real), sign(z.imag)) for z in turn[1:-1]), sign(turn[-1].real)]
+    found = []
+    for n in range(count):
+        total = read[0].real + read[-1].real * (-1) ** n
+        for f in range(1, count // 2):
+            total += 2 * (read[f] * cmath.exp(2j * math.pi * f * n / count)).real
+        found.append(total / math.sqrt(count) + mean)
+    return found
+
+
+def plain_ternary(numbers: list[float]) -> list[float]:
+    """VidKV's Values: -s, 0 or s."""
+    size = float(torch.tensor(sum(map(abs, numbers)) / len(numbers)).half())
+    codes = [max(-1, min(1, round(x / size))) for x in numbers]
+    large = [abs(x) for x, code in zip(numbers, codes, strict=True) if code]
+    scale = float(torch.tensor(sum(large) / len(large)).half())
+    return [code * scale for code in codes]
+
+
+def test_vidkv_is_the_formula() -> None:
+    layer = states()
+    found = VidKV().compress(layer).read()
+    for sample, length in enumerate(LENGTHS):
+        own = layer.keys[sample, 1, :length]
+        reach = (own.amax(0) - own.amin(0)).tolist()
+        order = sorted(range(D), key=lambda c: -reach[c])
+        for channel in (order[0], order[D // 2 - 1], order[D // 2], order[-1]):
+            plain = plain_signs if channel in order[D // 2 :] else lambda x: plain_group(x, 2)
+            for first in range(0, length - 31, 32):
+                wanted = plain(own[first : first + 32, channel].tolist())
+                got = found.keys[sample, 1, first : first + 32, channel].tolist()
+                assert got == pytest.approx(wanted, rel=1e-3, abs=2e-3)
+        for channel in (0, 7, D - 1):
+            for first in range(0, length, 32):
+                rows = slice(first, min(first + 32, length))
+                wanted = plain_ternary(layer.values[sample, 0, rows, channel].tolist())
+                got = found.values[sample, 0, rows, channel].tolist()
+                assert got == pytest.approx(wanted, rel=1e-3, abs=1e-5)
+
+
+def test_five_ternary_numbers_lie_in_a_byte() -> None:
+    codes = torch.randint(0, 3, (4, 13), generator=torch.Generator().manual_seed(1))
+    packed = pack_trits(codes)
+    assert packed.shape == (4, 3) and packed.dtype == torch.uint8
+    assert torch.equal(unpack_trits(packed, 13), codes.to(torch.uint8))
+
+
+def test_one_bit_and_ternary_err_as_a_gaussian_says() -> None:
+    """1 - 2 / pi of the variance in one bit, .19 in three levels and .119 in two bits."""
+    generator = torch.Generator().manual_seed(2)
+    keys, values = torch.randn(2, 1, 1, 8192, 64, generator=generator)
+    lengths, alive = torch.tensor([8192]), torch.ones(1, 4, dtype=torch.bool)
+    layer = LayerStates(keys, values, lengths, keys[:, :, :4], alive, 0)
+    found = VidKV(group="128").compress(layer).read()
+    index = VidKV(group="128").compress(layer).channels[0, 0].long()
+    wrong = (found.keys - keys)[0, 0].square().mean(0)[index]
+    assert float(wrong[32:].mean()) == pytest.approx(1 - 2 / math.pi, rel=0.03)
+    assert float((found.values - values).square().mean()) == pytest.approx(0.2, abs=0.02)
 
 
 def error(method: ChannelMethod) -> float:
@@ -149,7 +273,7 @@ def test_random_rotation_errs_as_its_codebook_says() -> None:
 
 def test_more_bits_err_less() -> None:
     for kind in (Kivi, TurboQuant):
-        errors = [error(kind(bits=bits)) for bits in ("2", "3", "4")]
+        errors = [error(kind(bits=bits)) for bits in kind.steps]
         assert errors == sorted(errors, reverse=True) and errors[-1] < errors[0] / 8
 
 
@@ -162,8 +286,10 @@ def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
 @pytest.mark.parametrize(
     "method",
     [Kivi(bits="2"), Kivi(bits="3"), Kivi(), TurboQuant(bits="2"), TurboQuant(bits="3"),
-     TurboQuant(), Full(), Full(cache_dtype="fp8"), Full(cache_dtype="int8"), ThinK(), SparK(),
-     SparK(recovery="mean")],
+     TurboQuant(), TurboQuant(bits="1"), TurboQuant(bits="2.5"),
+     TurboQuant(bits="3.5", value_bits="2"), Kivi(group="64", value_bits="2"), Kivi(group="128"),
+     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), Full(cache_dtype="fp8"),
+     Full(cache_dtype="int8"), ThinK(), SparK(), SparK(recovery="mean")],
     ids=repr,
 )  # fmt: skip
 def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: torch.dtype) -> None:
@@ -178,7 +304,8 @@ def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: to
     assert 2 * int(ahead.sum()) == storage_bytes(t for _, t in found) - bytes_of(found, "lengths")
     if method.form != "" and method.name != "full":
         assert store.read().keys.dtype == store.read().values.dtype == dtype
-        assert all(t.dtype in (torch.uint8, torch.float16, torch.int32) for _, t in found)
+        small = (torch.uint8, torch.float16, torch.int32)
+        assert all(t.dtype in small for _, t in found) or "residual='32'" in repr(method)
 
 
 def test_two_bits_are_three_with_their_scales() -> None:
@@ -189,11 +316,25 @@ def test_two_bits_are_three_with_their_scales() -> None:
         return float(method.head_bytes(widths, widths, tokens, 128, 2).sum()) / 3200
 
     assert [each(Kivi(bits=bits)) for bits in ("2", "4")] == [96, 160]
-    assert [each(TurboQuant(bits=bits)) for bits in ("2", "3")] == [68, 100]
+    assert [each(TurboQuant(bits=bits)) for bits in ("1", "2", "3")] == [36, 68, 100]
+    assert each(TurboQuant(bits="2.5")) == pytest.approx(88, abs=0.1)  # two norms, and which half
+    assert [each(Kivi(bits="2", group=size)) for size in ("64", "128")] == [80, 72]
+    assert each(Kivi(bits="4", value_bits="2")) == (96 + 160) / 2
+    assert each(VidKV(group="128")) == pytest.approx(24 + 26 + 6, abs=0.1)
+    assert each(TurboQuant(bits="4", value_bits="2")) == 100
+
+
+def test_bits_of_keys_and_values_have_a_name_and_a_share() -> None:
+    assert (Kivi(bits="4", value_bits="2").form, Kivi(value_bits="4").form) == (
+        "4 and 2 bits", "4 bits"
+    )  # fmt: skip
+    assert TurboQuant(bits="3.5").nominal_share == 3.5 / 16
+    assert TurboQuant(bits="3", value_bits="2").nominal_share == 2.5 / 16
 
 
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
-    for kind in (Kivi, TurboQuant):
+    for kind, least in ((Kivi, "3 2 2"), (TurboQuant, "3.5 2 1")):
         shares = (1.0, 0.25, 0.24, 0.125, 0.01)
-        assert [kind().with_share(share).bits for share in shares] == ["4", "4", "3", "2", "2"]
+        assert [kind().with_share(share).bits for share in shares] == ["4", "4", *least.split()]
+        assert kind(value_bits="2").with_share(0.25) == kind()
     assert ThinK().with_share(0.75).keep == 0.5 and ThinK().with_share(0.1).keep == 1 / 128

@@ -128,7 +128,7 @@ def test_smaller_stands_for_what_it_replaces() -> None:
     one = RotateK(smaller=16)
     assert RotateK(smaller=16, keep=0.1, keep_values=0.3, cache_dtype="fp8") == one
     assert one.nominal_share == one.key_share == one.value_share == 1 / 16
-    assert one.within(1 / 8).smaller == 8 and one.within(0.0).smaller == 64
+    assert one.with_share(1 / 8).smaller == 8 and one.with_share(0.0).smaller == 64
     assert one.of_paper() == RotateK() == RotateK(smaller=0)
     assert title_of(Settings(channels=one)) == "RotateK (16 times smaller)"
     settings = Settings.of(smaller=16)

@@ -10,12 +10,13 @@ from rotatek.methods.channels.spark import SparK
 from rotatek.methods.channels.store import Store
 from rotatek.methods.channels.think import ThinK
 from rotatek.methods.channels.turboquant import TurboQuant
+from rotatek.methods.channels.vidkv import VidKV
 from rotatek.methods.registry import Registry
 
 CHANNELS: Final = Registry(
     "rotatek.channels",
     ChannelMethod,  # type: ignore[type-abstract]
-    (RotateK, ThinK, SparK, Kivi, TurboQuant, Full),
+    (RotateK, ThinK, SparK, Kivi, TurboQuant, VidKV, Full),
 )
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "Store",
     "ThinK",
     "TurboQuant",
+    "VidKV",
     "full_visual",
 ]

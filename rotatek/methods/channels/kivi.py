@@ -1,10 +1,11 @@
 """KIVI's form of quantisation (Liu et al., arXiv 2402.02750): groups without rotation.
 
 Keys are quantised a channel at a time, in groups of 32 tokens; Values a token at a time, in groups
-of 32 channels. A group is stored as codes 0 to 2^bits - 1 with a scale and a zero point in float16,
-s = (max - min) / (2^bits - 1) and z = min, and read as code * s + z. KIVI leaves the most recent
-tokens at full width; here text and generated tokens are, and all visual tokens are quantised, the
-last few of a prompt as a shorter group.
+of 32 channels; groups of 64 or 128 have fewer scales. A group is stored as codes 0 to 2^bits - 1
+with a scale and a zero point in float16, s = (max - min) / (2^bits - 1) and z = min, and read as
+code * s + z. KIVI leaves the newest R = 128 tokens at full width. Here text and generated tokens
+are, and with `residual` the last visual tokens, too; the others are quantised, the last few as a
+shorter group.
 """
 
 from dataclasses import dataclass
@@ -16,18 +17,27 @@ from torch.nn.functional import pad
 
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width
-from rotatek.methods.channels.quantised_method import LARGEST, PackedMethod, PackedStore
+from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.quantised_method import (
+    LARGEST,
+    PackedMethod,
+    PackedStore,
+    bits_option,
+    value_bits_option,
+)
 from rotatek.methods.channels.store import Store
+from rotatek.methods.options import choice
 from rotatek.methods.rotation import token_mask
 
-GROUP: Final = 32
+BITS: Final = ("2", "3", "4")
+GROUPS: Final = ("32", "64", "128")
+RESIDUALS: Final = ("0", "32", "128")
 SMALLEST: Final = 2.0**-24  # float16's, so that a group of equal numbers divides by no zero
 
 
-def channels_of_group(width: int) -> int:
-    """Channels of a group of Values: 32, or fewer where a head's width is no multiple of that."""
-    return next(size for size in range(GROUP, 0, -1) if width % size == 0)
+def channels_of_group(width: int, group: int) -> int:
+    """Channels of a group of Values: `group`, or fewer where a head's width is no multiple."""
+    return next(size for size in range(group, 0, -1) if width % size == 0)
 
 
 class Groups(NamedTuple):
@@ -67,27 +77,50 @@ class Groups(NamedTuple):
         return cls(codes, scale.squeeze(dim), zero.squeeze(dim))
 
 
+def residual_index(lengths: Tensor, count: int) -> Tensor:
+    """[B, count]: the last `count` tokens of each sample; the first ones where it has fewer."""
+    start = (lengths - count).clamp(min=0).long()
+    return start[:, None] + torch.arange(count, device=lengths.device)
+
+
+def placed(index: Tensor, like: Tensor) -> Tensor:
+    """An index [B, n] of tokens as `gather` takes it for states like [B, Hkv, n, d]."""
+    return index[:, None, :, None].expand(-1, like.shape[1], -1, like.shape[3])
+
+
 @dataclass
 class KiviStore(PackedStore):
-    """beside: key_scale, key_zero [B, Hkv, N / 32, d]; value_scale, value_zero [B, Hkv, N, d / 32],
-    all float16."""
+    """beside: key_scale, key_zero [B, Hkv, N / group, d]; value_scale, value_zero [B, Hkv, N, d /
+    group], all float16; with a residual key_recent and value_recent [B, Hkv, R, d], of the model's
+    type. N counts the quantised tokens."""
+
+    group: int
 
     def read(self) -> Visual:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        keys, values = self.codes()
+        """Rebuild dense Keys and Values [B, Hkv, N + R, d]."""
+        visual, beside, tokens = self.visual, self.beside, self.visual.keys.shape[2]
+        keys = unpack(visual.keys, int(self.key_bits), self.width)
+        values = unpack(visual.values, int(self.value_bits), self.width)
         key_scale, key_zero = (
-            self.beside[name].float().repeat_interleave(GROUP, 2)[:, :, : keys.shape[2]]
+            beside[name].float().repeat_interleave(self.group, 2)[:, :, :tokens]
             for name in ("key_scale", "key_zero")
         )
-        channels = channels_of_group(self.width)
+        channels = channels_of_group(self.width, self.group)
         value_scale, value_zero = (
-            self.beside[name].float().repeat_interleave(channels, 3)
+            beside[name].float().repeat_interleave(channels, 3)
             for name in ("value_scale", "value_zero")
         )
-        keys, values = keys * key_scale + key_zero, values * value_scale + value_zero
-        return self.visual._replace(
-            keys=keys.to(self.dtype), values=values.to(self.dtype), fresh=True
-        )
+        keys = self._joined(keys * key_scale + key_zero, beside.get("key_recent"))
+        values = self._joined(values * value_scale + value_zero, beside.get("value_recent"))
+        return visual._replace(keys=keys, values=values, fresh=True)
+
+    def _joined(self, old: Tensor, recent: Tensor | None) -> Tensor:
+        """Rebuilt numbers [B, Hkv, N, d] and those of the recent tokens in each sample's order."""
+        old = old.to(self.dtype)
+        if recent is None or self.visual.lengths is None:
+            return old
+        index = residual_index(self.visual.lengths, recent.shape[2])
+        return pad(old, (0, 0, 0, recent.shape[2])).scatter(2, placed(index, recent), recent)
 
 
 @dataclass(frozen=True)
@@ -102,36 +135,65 @@ class Kivi(PackedMethod):
     colour: ClassVar[str] = "#cc3024"
     marker: ClassVar[str] = "triangle-up"
     dash: ClassVar[str] = "dashdot"
+    steps: ClassVar[tuple[str, ...]] = BITS
+
+    bits: str = bits_option(BITS)
+    value_bits: str = value_bits_option(BITS)
+    group: str = choice(
+        "32",
+        "Numbers of a group",
+        "numbers that share a scale and a zero point in KIVI",
+        [(size, size) for size in GROUPS],
+    )
+    residual: str = choice(
+        "0",
+        "Recent visual tokens",
+        "last visual tokens that KIVI leaves at full width, as it does all text",
+        [(count, count) for count in RESIDUALS],
+    )
 
     def compress(self, states: LayerStates) -> Store:
         """Quantise Keys along tokens and Values along channels."""
-        bits, (keys, values) = int(self.bits), (states.keys.float(), states.values.float())
-        tokens, d = keys.shape[2:]
-        spare = -tokens % GROUP
-        alive = pad(token_mask(states.lengths, tokens), (0, spare))
-        alive = alive.unflatten(1, (-1, GROUP))[:, None, :, :, None]
-        by_token = pad(keys, (0, 0, 0, spare)).unflatten(2, (-1, GROUP))
-        for_keys = Groups.of(by_token, 3, bits, alive)
-        for_values = Groups.of(values.unflatten(3, (-1, channels_of_group(d))), 4, bits)
-        key_codes = for_keys.codes.flatten(2, 3)[:, :, :tokens]
-        value_codes = for_values.codes.flatten(3)
+        key_bits, value_bits = (int(bits) for bits in self.each)
+        keys, values, group = states.keys, states.values, int(self.group)
+        d, count = keys.shape[-1], min(int(self.residual), keys.shape[2])
+        beside, tokens = {}, keys.shape[2] - count
+        if count:
+            index = residual_index(states.lengths, count)
+            for name, numbers in (("key_recent", keys), ("value_recent", values)):
+                beside[name] = numbers.gather(2, placed(index, numbers))
+        spare = -tokens % group
+        alive = pad(token_mask(states.lengths - count, tokens), (0, spare))
+        alive = alive.unflatten(1, (-1, group))[:, None, :, :, None]
+        by_token = pad(keys[:, :, :tokens].float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
+        for_keys = Groups.of(by_token, 3, key_bits, alive)
+        by_channel = values[:, :, :tokens].float().unflatten(3, (-1, channels_of_group(d, group)))
+        for_values = Groups.of(by_channel, 4, value_bits)
+        beside |= {
+            "key_scale": for_keys.scale, "key_zero": for_keys.zero,
+            "value_scale": for_values.scale, "value_zero": for_values.zero,
+        }  # fmt: skip
         return KiviStore(
-            Visual(pack(key_codes, bits), pack(value_codes, bits), states.lengths),
-            {
-                "key_scale": for_keys.scale,
-                "key_zero": for_keys.zero,
-                "value_scale": for_values.scale,
-                "value_zero": for_values.zero,
-            },
-            bits,
+            Visual(
+                pack(for_keys.codes.flatten(2, 3)[:, :, :tokens], key_bits),
+                pack(for_values.codes.flatten(3), value_bits),
+                states.lengths,
+            ),
+            beside,
+            key_bits,
+            value_bits,
             d,
-            states.keys.dtype,
+            keys.dtype,
+            group,
         )
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
-        """Codes, and a scale and a zero point for every group."""
-        tokens = tokens.long().expand(keys.shape)
-        groups = d * (-(-tokens // GROUP)) + tokens * (d // channels_of_group(d))
-        return 2 * tokens * packed_width(d, int(self.bits)) + 4 * groups
+        """Codes, a scale and a zero point for every group, and the recent tokens."""
+        tokens, group = tokens.long().expand(keys.shape), int(self.group)
+        recent = tokens.clamp(max=int(self.residual))
+        tokens = tokens - recent
+        groups = d * (-(-tokens // group)) + tokens * (d // channels_of_group(d, group))
+        codes = sum(packed_width(d, int(bits)) for bits in self.each)
+        return tokens * codes + 4 * groups + 2 * d * itemsize * recent

@@ -157,7 +157,7 @@ def importance_of(layers: LayerGroup, window: Window | None = None) -> Importanc
         stream = joined(known, 0) if len(known) == len(rows) else None
         return importance(window or window_of(layers), stream)
 
-    return layers.once("looks", make)
+    return layers.cached("looks", make)
 
 
 def _joined_text(texts: Sequence[Text]) -> Text:
@@ -175,7 +175,7 @@ def entering(states: LayerStates) -> Tensor | None:
         rows = states.entering and states.entering()
         return None if rows is None else rows.to(states.keys.device)
 
-    return states.once("entering", make)
+    return states.cached("entering", make)
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
@@ -184,7 +184,7 @@ def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
     if not known:
         return None
     root, inverse = zip(*known, strict=True)
-    return layers.once("metric", lambda: (layers.spread(root), layers.spread(inverse)))
+    return layers.cached("metric", lambda: (layers.spread(root), layers.spread(inverse)))
 
 
 def moments(
@@ -201,16 +201,18 @@ def moments(
     weights = rotation.logit_weights(window.queries, heads, window.alive)
     if weighting == "none":  # the same for all channels, so that heads stay comparable
         weights = weights.square().mean(-1, keepdim=True).sqrt().expand_as(weights)
-    mean, covariance = layers.once("key moments", lambda: work(window.keys, shares))
+    mean, covariance = layers.cached("key moments", lambda: work(window.keys, shares))
     keys = MomentStats(mean, covariance, (weights, weights.reciprocal()), seen.key_rate)
-    mean, covariance = layers.once("value moments", lambda: work(window.values, shares))
+    mean, covariance = layers.cached("value moments", lambda: work(window.values, shares))
     return keys, MomentStats(mean, covariance, metric_of(layers), seen.value_rate)
 
 
 def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
     """`token_shares` of layers alike, worked out once."""
     lengths = layers.of("lengths") if window is None else window.lengths
-    return layers.once("shares", lambda: token_shares(importance_of(layers, window).mass, lengths))
+    return layers.cached(
+        "shares", lambda: token_shares(importance_of(layers, window).mass, lengths)
+    )
 
 
 def measure(stores: Sequence[BitStore], weighting: str, keep: bool = False) -> LayersOfOneForm:

@@ -4,7 +4,7 @@ They keep every channel of every token, so they have no figures of channels; the
 at equal bytes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -12,24 +12,34 @@ import torch
 from torch import Tensor
 
 from rotatek.methods.channels.base import ChannelMethod
-from rotatek.methods.channels.bit_packing import unpack
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice
 
-BITS: Final = (2, 3, 4)
 FULL_BITS: Final = 16  # of a number in an uncompressed cache, as nominal shares count it
 LARGEST: Final = torch.finfo(torch.float16).max
+SAME: Final = "same"  # bits of Values, where Keys say them
 
 
-def bits_option() -> Any:
-    """The option `bits` of a method that stores every number in as many."""
+def bits_option(bits: Sequence[str]) -> Any:
+    """The option `bits` of a method that stores every number in one of so many."""
     return choice(
         "4",
         "Bits of a number",
         "bits in which every number of Keys and Values is stored",
-        [(str(bits), f"{bits} bits") for bits in BITS],
+        [(one, f"{one} bits") for one in bits],
         key="number_bits",
         place="main",
+    )
+
+
+def value_bits_option(bits: Sequence[str]) -> Any:
+    """The option `value_bits` beside it."""
+    return choice(
+        SAME,
+        "Bits of a Value",
+        "bits of a number of the Values where they differ from the Keys'",
+        [(SAME, "as many as a Key"), *((one, f"{one} bits") for one in bits)],
+        place="more",
     )
 
 
@@ -40,20 +50,16 @@ class PackedStore(Store):
     Args:
         visual: keys and values are packed codes, uint8 [B, Hkv, N, bytes].
         beside: scales, zero points or norms by name; a name begins with "key" or "value".
-        bits: of a code.
+        key_bits, value_bits: of a code, on average.
         width: d, numbers of a head.
         dtype: of the numbers of `read`.
     """
 
     beside: dict[str, Tensor]
-    bits: int
+    key_bits: float
+    value_bits: float
     width: int
     dtype: torch.dtype
-
-    def codes(self) -> tuple[Tensor, Tensor]:
-        """Those of Keys and of Values, uint8 [B, Hkv, N, d]."""
-        keys, values = self.visual.keys, self.visual.values
-        return unpack(keys, self.bits, self.width), unpack(values, self.bits, self.width)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors."""
@@ -69,23 +75,32 @@ class PackedStore(Store):
 
 @dataclass(frozen=True)
 class PackedMethod(ChannelMethod):
-    """A method whose one option is the number of bits."""
+    """A method whose options are numbers of bits; its own field `bits` has `steps`."""
 
     drops_channels: ClassVar[bool] = False
+    steps: ClassVar[tuple[str, ...]]
 
-    bits: str = bits_option()
+    bits: str
+    value_bits: str
+
+    @property
+    def each(self) -> tuple[float, float]:
+        """Bits of a number of Keys, and of Values."""
+        keys = float(self.bits)
+        return keys, keys if self.value_bits == SAME else float(self.value_bits)
 
     @property
     def nominal_share(self) -> float:
         """Bits of a number over 16; scales and norms are not counted, as bases are not."""
-        return int(self.bits) / FULL_BITS
+        return sum(self.each) / 2 / FULL_BITS
 
     @property
     def form(self) -> str:
-        """`4 bits`."""
-        return f"{self.bits} bits"
+        """`4 bits`, or `4 and 2 bits` of Keys and Values."""
+        alike = self.value_bits in (SAME, self.bits)
+        return f"{self.bits} bits" if alike else f"{self.bits} and {self.value_bits} bits"
 
     def with_share(self, share: float) -> Self:
-        """As many bits as fit into `share`; the fewest where none do."""
-        fit = [bits for bits in BITS if bits / FULL_BITS <= share]
-        return replace(self, bits=str(max(fit, default=BITS[0])))
+        """As many bits as fit into `share`, for Keys and Values alike; the fewest where none do."""
+        fit = [bits for bits in self.steps if float(bits) / FULL_BITS <= share]
+        return replace(self, bits=max(fit, key=float, default=self.steps[0]), value_bits=SAME)

@@ -6,22 +6,34 @@ Lloyd and Max for a Gaussian, serves every channel of every head. It is read as 
 |x| / sqrt(d). This is the paper's form of least squared error, for Keys and Values alike; its
 unbiased form spends one of the bits on the sign of a projected residual. R is drawn once from a
 fixed seed: it is a constant of the method, which no cache holds.
+
+Half bits are the paper's treatment of outliers: a head's loudest channels and the others are two
+vectors of their own, each with its rotation and its norm, and the loud ones get one bit more. The
+paper gives it to 32 of 128 channels; here it is half of them, so that 2.5 bits are 2.5 bits, chosen
+by their energy in this prompt.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width
-from rotatek.methods.channels.quantised_method import LARGEST, PackedMethod, PackedStore
+from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.quantised_method import (
+    LARGEST,
+    PackedMethod,
+    PackedStore,
+    bits_option,
+    value_bits_option,
+)
 from rotatek.methods.channels.store import Store
 
+BITS: Final = ("1", "2", "2.5", "3", "3.5", "4")
 SEED: Final = 20250428
 ROUNDS: Final = 10_000  # of Lloyd's iteration, which ends where nothing moves any more
 STILL: Final = 1e-12
@@ -80,16 +92,75 @@ def decode(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
     return rotated @ random_rotation(width, codes.device).T
 
 
+def parts_of(width: int, bits: float) -> list[tuple[int, int]]:
+    """(channels, bits of a code) of each vector that a head is stored as."""
+    low = int(bits)
+    return [(width, low)] if bits == low else [(width // 2, low + 1), (width - width // 2, low)]
+
+
+class Quantised(NamedTuple):
+    """Keys or Values in a few bits.
+
+    Attributes:
+        codes: uint8 [B, Hkv, N, bytes], each vector's behind the one before.
+        norms: float16 [B, Hkv, N, vectors].
+        channels: uint8 [B, Hkv, d], those of the first vector first; None where there is one.
+    """
+
+    codes: Tensor
+    norms: Tensor
+    channels: Tensor | None
+
+    @classmethod
+    def of(cls, states: Tensor, bits: float) -> "Quantised":
+        """Of states [B, Hkv, N, d], zero beyond each length."""
+        parts, channels = parts_of(states.shape[-1], bits), None
+        if len(parts) > 1:
+            order = states.float().square().sum(2).argsort(dim=-1, descending=True, stable=True)
+            loud, rest = order.split([size for size, _ in parts], -1)
+            channels = torch.cat([loud.sort(-1).values, rest.sort(-1).values], -1).to(torch.uint8)
+            states = states.gather(-1, channels.long()[:, :, None].expand_as(states))
+        made = [
+            (*encode(part, each), each)
+            for part, (_, each) in zip(
+                states.split([size for size, _ in parts], -1), parts, strict=True
+            )
+        ]
+        codes = torch.cat([pack(codes, each) for codes, _, each in made], -1)
+        return cls(codes, torch.stack([norms for _, norms, _ in made], -1), channels)
+
+    def read(self, width: int, bits: float) -> Tensor:
+        """What they are read as: float32 [B, Hkv, N, width]."""
+        parts = parts_of(width, bits)
+        packed = self.codes.split([packed_width(size, each) for size, each in parts], -1)
+        found = torch.cat(
+            [
+                decode(unpack(codes, each, size), norms, each)
+                for codes, norms, (size, each) in zip(
+                    packed, self.norms.unbind(-1), parts, strict=True
+                )
+            ],
+            -1,
+        )
+        if self.channels is None:
+            return found
+        index = self.channels.long()[:, :, None].expand_as(found)
+        return torch.empty_like(found).scatter_(-1, index, found)
+
+
 @dataclass
 class TurboQuantStore(PackedStore):
-    """beside: key_norm and value_norm, float16 [B, Hkv, N]."""
+    """beside: key_norm and value_norm, float16 [B, Hkv, N, vectors]; with half bits key_channels
+    and value_channels, uint8 [B, Hkv, d]."""
 
     def read(self) -> Visual:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        keys, values = self.codes()
-        return self.visual._replace(
-            keys=decode(keys, self.beside["key_norm"], self.bits).to(self.dtype),
-            values=decode(values, self.beside["value_norm"], self.bits).to(self.dtype),
+        visual, beside = self.visual, self.beside
+        keys = Quantised(visual.keys, beside["key_norm"], beside.get("key_channels"))
+        values = Quantised(visual.values, beside["value_norm"], beside.get("value_channels"))
+        return visual._replace(
+            keys=keys.read(self.width, self.key_bits).to(self.dtype),
+            values=values.read(self.width, self.value_bits).to(self.dtype),
             fresh=True,
         )
 
@@ -106,23 +177,31 @@ class TurboQuant(PackedMethod):
     colour: ClassVar[str] = "#9c24fc"
     marker: ClassVar[str] = "triangle-down"
     dash: ClassVar[str] = "longdash"
+    steps: ClassVar[tuple[str, ...]] = BITS
+
+    bits: str = bits_option(BITS)
+    value_bits: str = value_bits_option(BITS)
 
     def compress(self, states: LayerStates) -> Store:
         """Rotate and quantise Keys and Values alike."""
-        bits, d = int(self.bits), states.keys.shape[-1]
-        keys, key_norm = encode(states.keys, bits)
-        values, value_norm = encode(states.values, bits)
+        keys, values = map(Quantised.of, (states.keys, states.values), self.each)
+        beside = {"key_norm": keys.norms, "value_norm": values.norms}
+        for name, each in (("key_channels", keys), ("value_channels", values)):
+            if each.channels is not None:
+                beside[name] = each.channels
         return TurboQuantStore(
-            Visual(pack(keys, bits), pack(values, bits), states.lengths),
-            {"key_norm": key_norm, "value_norm": value_norm},
-            bits,
-            d,
+            Visual(keys.codes, values.codes, states.lengths),
+            beside,
+            *self.each,
+            states.keys.shape[-1],
             states.keys.dtype,
         )
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
-        """Codes, and a norm for every token's Key and Value."""
-        each = 2 * (packed_width(d, int(self.bits)) + 2)
-        return tokens.long().expand(keys.shape) * each
+        """Codes and norms for every token's Key and Value, and which channels are loud."""
+        every = [parts_of(d, bits) for bits in self.each]
+        token = sum(packed_width(size, bits) + 2 for parts in every for size, bits in parts)
+        once = sum(d for parts in every if len(parts) > 1)
+        return tokens.long().expand(keys.shape) * token + once

@@ -3,22 +3,38 @@
 from typing import Final
 
 from rotatek.methods.registry import Registry
+from rotatek.methods.tokens.adakv import AdaKV
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.methods.tokens.cdpruner import CDPruner
+from rotatek.methods.tokens.dart import DART
 from rotatek.methods.tokens.divprune import DivPrune
 from rotatek.methods.tokens.fastv import FastV
 from rotatek.methods.tokens.keep_all import KeepAll
+from rotatek.methods.tokens.pyramiddrop import PyramidDrop
 from rotatek.methods.tokens.random import Random
+from rotatek.methods.tokens.snapkv import SnapKV
 from rotatek.methods.tokens.sparsevlm import SparseVLM
 from rotatek.methods.tokens.visionzip import VisionZip
 
 TOKENS: Final = Registry(
     "rotatek.tokens",
     TokenPruner,
-    (KeepAll, FastV, VisionZip, SparseVLM, DivPrune, CDPruner, Random),
+    (
+        KeepAll,
+        FastV,
+        VisionZip,
+        SparseVLM,
+        DivPrune,
+        CDPruner,
+        PyramidDrop,
+        DART,
+        SnapKV,
+        AdaKV,
+        Random,
+    ),
 )
 
 __all__ = [
-    "TOKENS", "CDPruner", "DivPrune", "FastV", "KeepAll", "Random", "SparseVLM", "TokenPruner",
-    "View", "VisionZip",
+    "DART", "TOKENS", "AdaKV", "CDPruner", "DivPrune", "FastV", "KeepAll", "PyramidDrop", "Random",
+    "SnapKV", "SparseVLM", "TokenPruner", "View", "VisionZip",
 ]  # fmt: skip

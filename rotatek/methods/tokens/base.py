@@ -16,7 +16,7 @@ from rotatek.bridge.row_layout import Layout
 from rotatek.methods.options import Method, option
 from rotatek.methods.shares import tokens_kept
 
-Stage = Literal["nowhere", "decoder", "encoder"]
+Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class TokenPruner(Method):
 
     Class attributes, besides those of `Method`:
         stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
-            `layer`); or "encoder" (drops before it, by `reduce` on the vision tower's output).
+            `layer`); "encoder" (drops before it, by `reduce` on the vision tower's output); or
+            "cache" (drops no computed token, but each layer stores fewer: see
+            `rotatek.methods.tokens.by_head`).
         asks: whether an encoder-stage pruner uses the question, so that its choice of tokens serves
             this question only.
         control: whether it is a baseline for other methods.

@@ -110,7 +110,7 @@ def budget_reading(settings: Settings, held: tuple[int, int] | None = None) -> s
         settings: of the sliders.
         held: bytes that the present image and answer would take, and those of a full cache.
     """
-    share, past = settings.nominal_kv, settings.channels.beyond
+    share, past = settings.nominal_kv, settings.channels.extensions
     more = f' <span class="rk-past">beyond the paper: {escape(past)}</span>' if past else ""
     live, shown = "", share
     if held is not None:

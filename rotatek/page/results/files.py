@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from rotatek.evaluation.cells import Cell, Results, Score, records
 from rotatek.evaluation.chains import FIRST
+from rotatek.evaluation.real_keys import REAL_KEYS, SPECTRA, Divergence, Spectrum, read
 from rotatek.evaluation.speed_claims import SPEED, Speed
 from viz import Drawing
 
@@ -21,6 +22,8 @@ class Files(NamedTuple):
 
     results: Results = Results()
     speeds: tuple[Speed, ...] = ()
+    keys: tuple[Divergence, ...] = ()
+    spectra: tuple[Spectrum, ...] = ()
 
 
 class Asked(NamedTuple):
@@ -43,7 +46,11 @@ def load(folder: Path) -> Files:
         results = Results.load(folder)
     with contextlib.suppress(OSError, ValueError, TypeError):
         speeds = tuple(records(folder / SPEED, Speed))
-    return Files(results, speeds)
+    keys, spectra = tuple[Divergence, ...](), tuple[Spectrum, ...]()
+    with contextlib.suppress(OSError, ValueError):
+        keys = tuple(read(folder / REAL_KEYS, Divergence))
+        spectra = tuple(read(folder / SPECTRA, Spectrum))
+    return Files(results, speeds, keys, spectra)
 
 
 def categories(files: Files) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from rotatek.evaluation.speed_claims import MODELS, Speed
 from rotatek.page.results.files import Drawings, Files
+from rotatek.page.results.real_keys import real_keys
 from rotatek.page.results.styles import style_named
 from viz import Drawing, dot_plot
 from viz.theme import NEUTRAL
@@ -82,7 +83,10 @@ EFFICIENCY: Final = {  # quantity: title of its figure, scale
 
 def measurements(files: Files) -> dict[str, Drawings]:
     """Every figure of measured values, by the group of the tab that holds it."""
-    return {"kernels": kernels(files), "models": models(files), "efficiency": efficiency(files)}
+    return {
+        "real": real_keys(files), "kernels": kernels(files), "models": models(files),
+        "efficiency": efficiency(files),
+    }  # fmt: skip
 
 
 def kernels(files: Files) -> Drawings:

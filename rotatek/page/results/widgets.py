@@ -28,6 +28,9 @@ HEADINGS: Final = {
                 "What each embedded model answers under each method, on documents of training's "
                 "own renderers with other seeds. Bytes are those of live tensors: text, bases and "
                 "masks included."),
+    "real": ("Real Keys",
+             "Pretrained text models whose context is compressed as a picture would be: the first "
+             "question stands behind it at that time, a second one comes afterwards."),
     "kernels": ("Kernels", "One decode step of attention on an H200, against the best dense kernel "
                 "there is, and what the saved memory is worth."),
     "models": ("Full-size models", "The paper's two architectures with random weights on an H200: "

@@ -1,0 +1,136 @@
+"""What a stored context of a pretrained language model weighs, and what it still knows.
+
+Segments, scoring and fields are those of `benchmarks.real_keys`; a file's bytes without the text's
+stand in place of live bytes, over the context's in bfloat16. RotateK, KIVI and TurboQuant are saved
+as any cache is (`RotateKCache.save`). KVTC (`benchmarks.kvtc`) is calibrated on segments behind the
+measured ones, and counts neither axes nor means, as a calibration of RotateK does not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from benchmarks.kvtc import Calibration, Kvtc, Rope, stored
+from benchmarks.real_keys import (
+    BEFORE,
+    QUESTION,
+    SCORED,
+    Row,
+    compressed_bytes,
+    figures,
+    load,
+    prompt_of,
+    report,
+    scored,
+    segments_of,
+    texts_of,
+)
+from benchmarks.stored_sizes import tensors_of
+from rotatek.bridge.attention import prepare
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.fitness import decoder_layers
+from rotatek.cache import cache_file
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.shared_prefill import SharedPrefill
+from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.evaluation.real_keys import FIRST, Divergence, write
+from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import KeepAll
+
+ARMS: Final[Mapping[str, Settings]] = {
+    **{f"RotateK {bits:g} bits": Settings.of(bits=bits) for bits in (4, 3, 2, 1, 0.75)},
+    **{f"KIVI {b} bits": Settings.of(channels="kivi", number_bits=b) for b in ("4", "3", "2")},
+    **{
+        f"TurboQuant {b} bits": Settings.of(channels="turboquant", number_bits=b)
+        for b in ("4", "3", "2")
+    },
+}
+KVTC_BITS: Final = (4, 3, 2, 1.5, 1, 0.75, 0.5)
+
+
+def read_by(
+    model: PreTrainedModel, read: Tensor, caches: Sequence[RotateKCache], plan: TokenPlan
+) -> None:
+    """Fill caches of one plan."""
+    shared = SharedPrefill(plan, caches, timed=False)
+    model(input_ids=read, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
+
+
+@torch.inference_mode()
+def stored_keys(
+    model: str,
+    texts: Sequence[Path] = (),
+    contexts: Sequence[int] = (1024,),
+    segments: int = 4,
+    device: str | None = None,
+    dtype: str = "bfloat16",
+    out: Path = Path("artifacts/stored-keys"),
+) -> Iterator[dict[str, Any]]:
+    """Every arm's figures; `out` keeps `stored.csv`, their means.
+
+    Args are those of `benchmarks.real_keys.real_keys`; as many segments again calibrate KVTC.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    lm, tokenizer = load(model, device, dtype)
+    prepare(lm)
+    name, written, rows = Path(model).name.removesuffix(".gguf"), texts_of(texts), list[Row]()
+    for context in contexts:
+        length = BEFORE + context + QUESTION + 1 + SCORED
+        every = [ids.to(lm.device) for ids in segments_of(tokenizer, written, length, 2 * segments)]
+        asked, others = every[: len(every) // 2], every[len(every) // 2 :]
+        visual = torch.zeros_like(asked[0][:, : BEFORE + context + QUESTION], dtype=torch.bool)
+        visual[:, BEFORE : BEFORE + context] = True
+        arms = dict(ARMS) | calibrated(lm, others, visual, context)
+        for number, ids in enumerate(asked):
+            read, tail = prompt_of(ids, context)
+            plan = TokenPlan(layout_of(lm, {"visual": visual}), KeepAll(), len(decoder_layers(lm)))
+            plain = DynamicCache(config=lm.config)
+            lm(input_ids=read, **with_cache(lm, plain), use_cache=True, logits_to_keep=1)
+            full = compressed_bytes(plain, QUESTION) * 2 / lm.dtype.itemsize
+            sure, said = scored(lm, plain, tail), tail[:, -SCORED:, None]
+            caches = [RotateKCache(lm, {"visual": visual}, one, plan=plan) for one in arms.values()]
+            read_by(lm, read, caches, plan)
+            for label, cache in zip(arms, caches, strict=True):
+                held = bytes_of(cache)
+                got = scored(lm, cache, tail)
+                rows.append(Row(
+                    name, context, FIRST, number, label, round(held / full, 5),
+                    round(float((sure - got).gather(-1, said).mean()), 5),
+                    round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
+                    round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
+                ))  # fmt: skip
+                cache.close()
+            made = figures(rows)
+            write(out / f"stored-{name}.csv", made, Divergence._fields)
+            yield report(made)
+
+
+def calibrated(
+    model: PreTrainedModel, segments: Sequence[Tensor], visual: Tensor, context: int
+) -> dict[str, Settings]:
+    """KVTC's arms, of one calibration."""
+    places = torch.arange(BEFORE, BEFORE + context, device=model.device)
+    found = Calibration(Rope(model), places)
+    for ids in segments:
+        cache = RotateKCache(model, {"visual": visual}, Settings.of(channels="full"),
+                             recorder=found)  # fmt: skip
+        read = prompt_of(ids, context).read
+        model(input_ids=read, **with_cache(model, cache), use_cache=True, logits_to_keep=1)
+    return {f"KVTC {bits:g} bits": Settings(channels=Kvtc.made(found, bits)) for bits in KVTC_BITS}
+
+
+def bytes_of(cache: RotateKCache) -> int:
+    """Of a cache's file, without its text's."""
+    stores = [layer.store for layer in cache.layers]
+    if isinstance(cache.settings.channels, Kvtc):
+        return stored(stores)
+    with TemporaryDirectory() as folder:
+        whole = cache.save(Path(folder) / "cache")
+    text = [each for layer in cache.layers for each in tensors_of(layer.state()["text"])]
+    return whole - len(cache_file.packed(text, "{}"))

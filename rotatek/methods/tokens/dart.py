@@ -1,0 +1,76 @@
+"""DART: drop what repeats other tokens (Wen et al., arXiv 2502.11494).
+
+After layer 2 a few pivots are taken, the visual and the text tokens with the largest Keys, four of
+each. Pivots take turns: each keeps its share of the visual tokens that are least like it, by cosine
+of Keys, among those that no pivot has taken. Visual pivots stay, too. The counts and the norm are
+the authors'; their code compares hidden states, where here it is a layer's Keys of all heads.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from rotatek.methods.tokens.base import Attended, Stage, TokenPruner, keep_option
+
+PIVOTS: Final = 4  # visual ones, and as many of the text
+
+
+def least_alike(keys: Tensor, visual: Tensor, text: Tensor, count: int) -> Tensor:
+    """Which visual tokens stay.
+
+    Args:
+        keys: [L, c] of all tokens.
+        visual: [n] rows of the visual tokens.
+        text: [m] rows of the text.
+        count: visual tokens that stay.
+
+    Returns:
+        [count] rows.
+    """
+    size, unit = keys.float().abs().sum(-1), normalize(keys.float(), dim=-1)
+    own = visual[size[visual].topk(min(PIVOTS, count, len(visual))).indices]
+    pivots = torch.cat([own, text[size[text].topk(min(PIVOTS, len(text))).indices]])
+    alike = unit[pivots] @ unit[visual].T
+    free = ~torch.isin(visual, own)
+    left = count - len(own)
+    for number, row in enumerate(alike):
+        turns = len(pivots) - number
+        share = -(-left // turns)
+        chosen = row.masked_fill(~free, float("inf")).topk(share, largest=False).indices
+        free[chosen] = False
+        left -= share
+    return visual[~free]
+
+
+@dataclass(frozen=True)
+class DART(TokenPruner):
+    """Prunes inside the language model, by likeness to a few tokens."""
+
+    name: ClassVar[str] = "dart"
+    label: ClassVar[str] = "DART"
+    summary: ClassVar[str] = "Drops what is most like a few pivots, after the first layers."
+    stage: ClassVar[Stage] = "decoder"
+    layer: ClassVar[int] = 2  # the first one with fewer tokens
+    colour: ClassVar[str] = "#667080"
+    marker: ClassVar[str] = "triangle-right"
+
+    keep: float = keep_option()
+
+    def rank(self, seen: Attended) -> Tensor:
+        """The size of every row's Key, [B, L]."""
+        return seen.keys.float().abs().sum((1, 3))
+
+    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
+        """Pivots take turns."""
+        visual = seen.layout.visual & seen.layout.valid
+        text = seen.layout.valid & ~visual
+        kept = text.clone()
+        for sample, count in enumerate(seen.keep.tolist()):
+            keys = seen.keys[sample].transpose(0, 1).flatten(1)
+            rows = visual[sample].nonzero()[:, 0], text[sample].nonzero()[:, 0]
+            if count:
+                kept[sample, least_alike(keys, *rows, count)] = True
+        return kept
