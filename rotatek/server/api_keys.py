@@ -16,7 +16,7 @@ SHORTEST: Final = 16  # characters
 
 
 class Keys:
-    """The keys that this server knows; none at all lets everybody in.
+    """The keys that this server knows; with none at all every client is let in.
 
     Args:
         keys: as clients send them.
@@ -36,7 +36,7 @@ class Keys:
         return bool(self._digests)
 
     def owner(self, authorization: str | None) -> str:
-        """Who asks, as a digest of their key; the same for everybody where there are no keys.
+        """Who asks, as a digest of their key; the same for all where there are no keys.
 
         Args:
             authorization: the header, "Bearer KEY".

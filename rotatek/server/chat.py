@@ -1,7 +1,7 @@
 """A call's messages: clean roles and parts out of whatever clients send.
 
 The files of pictures stay as they were sent; each has its place among the parts of its message.
-The pages of a PDF are pictures where the PDF stands.
+The pages of a PDF are pictures in place of the PDF.
 """
 
 import json
@@ -48,9 +48,9 @@ class Chat:
 
     Args:
         messages: as sent, not yet cleaned.
-        files: of all pictures, in the order of their places; of a PDF, its pages.
+        files: of all pictures, in order; of a PDF, its pages.
         details: asked for, one a file.
-        fields: where each file stands in the call.
+        fields: the field of the call that holds each file.
         find: uploaded files by their ids.
         until: when to begin no further page of a PDF, by `time.monotonic`.
     """
@@ -123,7 +123,7 @@ def _message(
 
 
 def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -> list[Part]:
-    """A message's texts and the places of its pictures, whose files go into the chat."""
+    """A message's texts, and a `PICTURE` for each picture, whose file goes into the chat."""
     if content is None or isinstance(content, str):
         return [content or ""]
     if not isinstance(content, list):

@@ -40,7 +40,7 @@ from rotatek.service.service import Service
 log = logging.getLogger("rotatek")
 
 RETRY_S: Final = 5  # what a full queue asks a program to wait
-GONE: Final = "499"  # in the meters: nobody was there to be answered
+GONE: Final = "499"  # in the meters: the client had gone
 ENGINES: Final = {  # of `EngineState`
     "rows": "Rows of the running batches",
     "live_bytes": "Live bytes of all caches",
@@ -168,7 +168,7 @@ class ChatApp:
         return JSONResponse({"id": ident, "object": "response.deleted", "deleted": True})
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/v1/chat/completions`. Whoever goes away is not answered any further."""
+        """`/v1/chat/completions`. A client that goes away is not answered any further."""
         await self._ask(scope, receive, send, self._read_chat)
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -269,9 +269,10 @@ class ChatApp:
                         yield added
                     if reply.is_said and not stop.is_set():
                         stop.set()
-            if reply.is_cut:  # by nobody's wish but this process's
+            if reply.is_cut:  # by this process alone
                 raise errors.Restarting
-            reply.doubt = await asyncio.to_thread(doubt_of, reply)
+            for one in reply.answers:
+                one.doubt = await asyncio.to_thread(doubt_of, one)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
         finally:
             watch.end()

@@ -50,7 +50,7 @@ class Call:
         request: the chat, its pictures, and the longest answer.
         settings: how its cache is compressed.
         stop: texts before which the answer ends.
-        stream: whether it is told as it grows.
+        stream: whether it is sent as it grows.
         with_usage: whether the last chunk of a stream says what it cost.
         sizes: of each picture.
         pictures: for each picture, a digest of its bytes as they were sent, and of its size.
@@ -217,7 +217,7 @@ def resized(image: Image, width: int, height: int) -> Image:
 
 
 def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
-    """What the model is to be told of tools, as JSON; empty where it is told of none.
+    """Tools that the model is to know of, as JSON; empty where there are none.
 
     Raises:
         SettingError: where a call would have to be made, and for no list of functions.

@@ -116,7 +116,7 @@ def shown_in(file: bytes, until: float | None = None) -> list[Shown]:
 
 
 def decoded(text: bytes) -> bytes:
-    """What base64 stands for, in either alphabet, with or without white space and padding.
+    """The bytes of base64, in either alphabet, with or without white space and padding.
 
     Raises:
         ImageTooLarge: before it is decoded.

@@ -25,7 +25,7 @@ from rotatek.server.chat_request import Call
 from rotatek.server.fit import room_of
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
-KEY: Final = "chat"  # what the places of this door's caches begin with
+KEY: Final = "chat"  # begins the names of this door's caches
 
 
 def place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
@@ -128,7 +128,7 @@ class FollowUps:
         longest = min(request.max_new_tokens + engine.lookahead, MAX_NEW_TOKENS)
         if found is not None:
             asked = request.messages[-1]
-            parts: Any = asked.parts  # `follow` takes a text, or texts and places
+            parts: Any = asked.parts  # `follow` takes a text, or texts and `PICTURE`s
             try:
                 later = request.images[len(request.images) - asked.pictures :]
                 return found, engine.follow(

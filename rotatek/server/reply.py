@@ -101,7 +101,7 @@ class Reply:
         """Fold one event in; the text that it adds.
 
         Raises:
-            UserError: where the answer failed, or began again after it had been told in part.
+            UserError: where the answer failed, or began again after it had been sent in part.
         """
         names = self.call.columns[1:]
         self.latest = self.others[names.index(event.column)] if event.column in names else self

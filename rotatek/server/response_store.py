@@ -27,7 +27,7 @@ class StoredResponse:
 
     Args:
         owner: a digest of the API key that asked.
-        body: as it was told.
+        body: as it was sent.
         messages: the chat that it ends, as a chat call has it.
         size: bytes of them, about; what several responses share is counted for each.
         until: seconds of `time.monotonic`.

@@ -39,14 +39,14 @@ class Runs:
         return max(0, self._inside - self.most)
 
     def check(self) -> None:
-        """Raises `QueueFull` where nobody more can wait."""
+        """Raises `QueueFull` where no more can wait."""
         if self._inside >= self.most + self.queue:
             raise QueueFull
 
     async def events(
         self, answer: Callable[[], Iterator[Event]], stop: StopFlag
     ) -> AsyncGenerator[Event, None]:
-        """The events of one answer; whoever stops listening stops it within a token.
+        """The events of one answer; a listener that stops listening stops it within a token.
 
         Args:
             answer: makes the events; called in a thread, when its turn comes.
@@ -59,7 +59,7 @@ class Runs:
         told: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
 
         def tell(what: Event | BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
+            with contextlib.suppress(RuntimeError):  # the loop has ended: there is no listener
                 loop.call_soon_threadsafe(told.put_nowait, what)
 
         def work() -> None:
@@ -82,7 +82,7 @@ class Runs:
             job.cancel()
 
     def _start(self, work: Callable[[], None], stop: StopFlag) -> Future[None]:
-        """Begin, or queue; the place is free again when the thread is, whoever listens."""
+        """Begin, or queue; the place is free again when the thread is, listener or not."""
         with self._lock:
             self.check()
             self._inside += 1

@@ -57,7 +57,7 @@ class Uploads:
         return self.store.add(owner, file.filename or "", str(purpose), content, seconds)
 
     async def list(self, request: Request, owner: str) -> Response:
-        """A key's files. Without keys everybody would see everybody's: then there is no list."""
+        """A key's files. Without keys there is no list: it would show the files of all clients."""
         asked = request.query_params
         files = [] if owner == NOBODY else self.store.files(owner)
         files = [one for one in files if asked.get("purpose") in (None, "", one.purpose)]

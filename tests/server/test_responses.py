@@ -1,11 +1,12 @@
 """`/v1/responses`, as the official client drives it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
 from PIL import Image
+from pydantic import BaseModel
 
 from rotatek import errors
 from rotatek.models import VisionLanguageModel
@@ -276,3 +277,30 @@ def test_stored_responses_are_bounded_and_expire() -> None:
     assert not has("c", "5") and all(has("c", i) for i in "6789")
     time[0] = 11.0
     assert not has("c", "9") and store.bytes == 0
+
+
+class Page(BaseModel):
+    """What an answer is to say."""
+
+    kind: Literal["receipt", "letter"]
+    paid: bool
+
+
+def test_a_schema_is_followed(client: openai.OpenAI, shown: Image.Image) -> None:
+    create: Any = client.responses.parse
+    given = {"model": "tiny", "input": shows(shown), "max_output_tokens": 60}
+    said = create(**given, text_format=Page)
+    assert isinstance(said.output_parsed, Page) and said.status == "completed"
+    with pytest.raises(openai.BadRequestError) as refused:
+        respond(client, "Hello?", text={"format": {"type": "poem"}})
+    assert refused.value.param == "text.format"
+    helper: Any = client.responses.stream
+    with helper(**given, text_format=Page) as stream:
+        assert stream.get_final_response().output_parsed == said.output_parsed
+
+
+def test_a_seed_gives_the_same_response(client: openai.OpenAI, shown: Image.Image) -> None:
+    drawn = {"temperature": 2.0, "extra_body": {"seed": 7}}
+    said = [respond(client, shows(shown), **drawn) for _ in range(2)]
+    assert said[0].output_text == said[1].output_text and said[0].temperature == 2.0
+    assert said[0].output_text != respond(client, shows(shown)).output_text
