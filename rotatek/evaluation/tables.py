@@ -302,13 +302,14 @@ def second_table() -> Table:
         named[f"{form}, {kept} Key channels"] = Settings(channels=one.with_keep(kept / HEAD))
     for method in CHANNELS.values():
         for option in options_of(method):
-            for bits in option.values if option.key == BITS else ():
-                label = f"{method.label} ({bits} bits)"
-                named[label] = Settings.from_dict({"channels": method.name, BITS: bits})
-    tokens, words = pruner(keep=SECOND_TOKENS), f"{pruner.label} {SECOND_TOKENS:g}"
-    named[words] = Settings(tokens, Full())
+            for value in option.values if option.key == BITS else ():
+                label = f"{method.label} ({value} bits)"
+                named[label] = Settings.from_dict({"channels": method.name, BITS: value})
+    dropped = {"tokens": pruner.name, "keep_tokens": SECOND_TOKENS}
+    words = f"{pruner.label} {SECOND_TOKENS:g}"
+    named[words] = Settings(Settings.from_dict(dropped).tokens, Full())
     for bits in SECOND_BITS[1:3]:
-        named[f"{words} + {bits:g} bits"] = Settings(tokens, ours(bits=bits))
+        named[f"{words} + {bits:g} bits"] = Settings.from_dict({**dropped, "bits": bits})
     rows = [UNCOMPRESSED_ROW, *(Row(label, one, label) for label, one in named.items())]
     title = "Second questions, on the cache that the first one left"
     return Table(SECOND, title, tuple(rows))

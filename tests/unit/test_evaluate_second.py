@@ -120,10 +120,10 @@ def test_batches_say_what_single_conversations_say(
         for item in chain.later:
             said.append(list(engine.follow(talk, item.question, LIMITS[item.long])))
         talk.close()
-        for item, events in zip((chain.opening, *chain.later), said, strict=True):
+        for one, events in zip((chain.opening, *chain.later), said, strict=True):
             for event in events:
-                if isinstance(event, Finished) and item is not None:
-                    assert journal.answers[event.column, item.name].answer == event.answer
+                if isinstance(event, Finished) and one is not None:
+                    assert journal.answers[event.column, one.name].answer == event.answer
                     compared += 1
     assert compared == len(journal.answers) == len(WANTED) * (6 if ask == SECOND else 7)
 
