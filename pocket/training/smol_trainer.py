@@ -81,7 +81,7 @@ class SmolTrainer(Trainer):
         """The tower waits until the connector leads somewhere, then learns more slowly."""
         if not group.get("apart"):
             return 1.0
-        begun = self.clock.own_progress >= self.args.tower_from
+        begun = self.clock.progress >= self.args.tower_from  # the same on all ranks
         return float(self.args.tower_rate) if begun else 0.0
 
     def total(self, losses: tuple[Tensor, ...]) -> Tensor:
