@@ -50,7 +50,7 @@ def first_tokens(pictures: Pictures, page: Any, rounds: int) -> Row:
 
     def loaded() -> RotateKCache:
         path = None if store is None else store.path(name)
-        return RotateKCache.load(path or "", vlm.model, PictureNotes)
+        return RotateKCache.load(path or "", vlm.model, PictureNotes, owner=reader.owner)
 
     arms: dict[str, Callable[[], Any]] = {
         "pixels": lambda: vlm.look(request),

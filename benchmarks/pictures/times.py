@@ -75,7 +75,7 @@ def times_of(vlm: VisionLanguageModel, settings: Settings, pages: int, side: int
 
         def loaded() -> RotateKCache:
             path = store.path(held[0].name)
-            return RotateKCache.load(path or "", vlm.model, PictureNotes)
+            return RotateKCache.load(path or "", vlm.model, PictureNotes, owner=reader.owner)
 
         ready = loaded()
         asked(ready)

@@ -238,13 +238,16 @@ class RotateKCache(RewindableCache):
             for layer in self.layers:
                 layer.text.static = False
 
-    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
+    def save(
+        self, path: str | os.PathLike[str], notes: Any = None, *, owner: str | None = None
+    ) -> int:
         """Write the filled cache to a file, packed without loss; at once, or not at all.
 
         Args:
             path: where; a file that is there is replaced when the new one is complete.
             notes: plain values and tensors to be kept beside, as a mapping or a dataclass; `load`
                 gives them back as the cache's `notes`.
+            owner: the model's `cache_file.identity`, where it is known already.
 
         Returns:
             the file's bytes.
@@ -263,7 +266,7 @@ class RotateKCache(RewindableCache):
             "layers": [layer.state() for layer in self.layers],
             "notes": notes,
         }
-        return cache_file.write(path, model, content)
+        return cache_file.write(path, model, content, owner)
 
     @classmethod
     def load(
@@ -271,6 +274,8 @@ class RotateKCache(RewindableCache):
         path: str | os.PathLike[str],
         model: PreTrainedModel,
         notes: type = dict,
+        *,
+        owner: str | None = None,
         **paths: str,
     ) -> "RotateKCache":
         """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
@@ -279,6 +284,7 @@ class RotateKCache(RewindableCache):
             path: of the file.
             model: the one that filled it; it is prepared on first use.
             notes: the dataclass of its notes, where they are one.
+            owner: the model's `cache_file.identity`, where it is known already.
             paths: the files that its settings named, which a cache does not keep: `calibration`.
 
         Raises:
@@ -293,7 +299,7 @@ class RotateKCache(RewindableCache):
         """
         model = unwrapped(prepare(model))
         places = [device_of(layer) for layer in decoder_layers(model)]
-        content = cache_file.read(path, model, places[0], notes)
+        content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
         with cache_file.same_version():
             settings = Settings.from_dict(content["settings"])

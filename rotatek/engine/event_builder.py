@@ -52,7 +52,7 @@ def token_event(
         kl = sampled.kl
         column.kl += [] if kl is None else [kl]
     divergent = compared and reference.tokens[index : index + 1] != [sampled.token]
-    text = _newly_said(vlm, column)
+    text = newly_said(vlm, column)
     return Token(
         column.name, index, sampled.token, text, sampled.ms, divergent, kl, sampled.probability
     )  # fmt: skip
@@ -63,7 +63,7 @@ def text_of(vlm: VisionLanguageModel, tokens: Iterable[int]) -> str:
     return whole_characters(vlm.tokenizer.decode([*tokens], skip_special_tokens=True))
 
 
-def _newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
+def newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
     """The text that the latest token completes: the same however long the answer is, since what is
     more than a few tokens back no longer changes what follows."""
     tokens, read = column.tokens, column.read
