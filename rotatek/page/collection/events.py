@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -129,22 +130,19 @@ class CollectionEvents:
     def _measure(
         self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
     ) -> None:
-        """Note what the uncompressed model takes that reads one page again. Each time it is a page
-        that it has not read yet, of which the vision tower has nothing ready."""
-        known = collection.measured
-        page = next((p for p in collection.pages if p.picture.name not in known), None)
-        if page is not None:
-            request = make_request(open_image(page.png), asked.text, asked.tokens)
-            began = time.perf_counter()
-            events = engine.compare(request, {"again": BASELINE}, stop, trace=False)
-            if any(isinstance(event, Failed) for event in events) or stop.is_set():
-                return
-            known[page.picture.name] = time.perf_counter() - began
-            asked.of = page.label
-        else:
-            asked.of = "every page before"
-        latest = list(known.values())
-        asked.afresh = latest[-1] if page is not None else sum(latest) / len(latest)
+        """Note what the uncompressed model takes that reads one page again: another one each time.
+
+        One pixel has another colour, so that nothing that the vision tower saw before is ready.
+        """
+        page = collection.pages[collection.questions % len(collection.pages)]
+        collection.questions += 1
+        image = open_image(page.png)
+        image.putpixel((0, 0), tuple(secrets.token_bytes(3)))
+        request = make_request(image, asked.text, asked.tokens)
+        began = time.perf_counter()
+        events = engine.compare(request, {"again": BASELINE}, stop, trace=False)
+        if not any(isinstance(event, Failed) for event in events) and not stop.is_set():
+            asked.afresh, asked.of = time.perf_counter() - began, page.label
 
     def _working(
         self, collection: Collection, model: str, session: str | None, work: Any

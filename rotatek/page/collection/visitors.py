@@ -64,7 +64,7 @@ class Collection:
     pages: list[CollectedPage] = field(default_factory=list)
     bad: list[tuple[str, str]] = field(default_factory=list)
     asked: Question | None = None
-    measured: dict[str, float] = field(default_factory=dict)  # seconds afresh, by a page's name
+    questions: int = 0  # that were asked
     work: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
 
