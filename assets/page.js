@@ -175,24 +175,30 @@ window.rotatekExport = (() => {
 
 // A word of an answer, and where its column looked: light on the picture, everything else in shade.
 window.rotatekLooks = (() => {
-  let sent = { columns: {} }, lit = null;
+  const sent = { page: {}, opened: {} }; // columns, of the answers and of a page that is opened
+  let lit = null;
   let shown, other = false; // the picture's address, and whether it changed since the answers
   const SHADE = 0.66, GAMMA = 0.75;
 
   const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const know = (where, columns) => {
+    for (const look of Object.values(columns)) look.cells = bytes(look.cells);
+    sent[where] = columns;
+  };
   const take = (text) => {
     if (!text) return;
-    sent = JSON.parse(text);
-    for (const look of Object.values(sent.columns)) look.cells = bytes(look.cells);
+    know("page", JSON.parse(text).columns);
     other = false;
     const chosen = lit?.isConnected ? lit : null;
     dim();
     if (chosen) light(chosen);
   };
 
-  const picture = () => document.querySelector("#image .image-frame img");
-  const veil = () => {
-    const frame = picture()?.parentElement;
+  const places = { page: "#image .image-frame img", opened: "#rk-opened .rk-frame img" };
+  const where = (word) => (word?.closest("#rk-opened") ? "opened" : "page");
+  const picture = (name = "page") => document.querySelector(places[name]);
+  const veil = (image) => {
+    const frame = image?.parentElement;
     if (!frame) return null;
     let found = frame.querySelector(".rk-veil");
     if (!found) {
@@ -230,7 +236,7 @@ window.rotatekLooks = (() => {
   };
 
   const draw = (look, first, last) => {
-    const image = picture(), canvas = veil();
+    const image = picture(where(lit)), canvas = veil(image);
     if (!canvas || !image.naturalWidth) return;
     const [width, height] = place(canvas, image), mass = cellsOf(look, first, last);
     const small = new ImageData(look.columns, look.rows);
@@ -261,11 +267,11 @@ window.rotatekLooks = (() => {
     const pen = small.getContext("2d");
     pen.drawImage(image, 0, 0, small.width, small.height);
     pen.drawImage(canvas, 0, 0, small.width, small.height);
-    document.body.append(small);
+    (image.closest("dialog") || document.body).append(small);
   };
 
-  const say = (html) => {
-    const line = document.querySelector("#lit .rk-lit");
+  const say = (html, name = "page") => {
+    const line = document.querySelector(name === "page" ? "#lit .rk-lit" : "#rk-opened .rk-lit");
     if (!line) return;
     line.dataset.usual ||= line.innerHTML;
     line.replaceChildren(...(html || []));
@@ -274,25 +280,29 @@ window.rotatekLooks = (() => {
   const bold = (text) => Object.assign(document.createElement("b"), { textContent: text });
 
   const dim = () => {
+    const name = where(lit);
     lit?.removeAttribute("data-lit");
     lit = null;
-    const canvas = document.querySelector("#image .rk-veil");
-    if (canvas) delete canvas.dataset.on;
+    for (const canvas of document.querySelectorAll(".rk-veil")) delete canvas.dataset.on;
     document.querySelector(".rk-beside")?.remove();
-    say(null);
+    say(null, name);
   };
 
   const light = (word) => {
-    const column = word.closest(".rk-card").dataset.column, look = sent.columns[column];
+    const column = word.closest(".rk-card").dataset.column, name = where(word);
+    const look = sent[name][column];
     if (word === lit) return dim();
     dim();
     lit = word;
     word.dataset.lit = "";
-    if (other) return say(["These answers are about another picture. Ask about this one."]);
-    if (!look) return say(["Where this column looked is known once every answer is complete."]);
+    if (name === "page" && other) return say(["These answers are about another picture. Ask about this one."]);
+    if (!look) {
+      return say(["Where this column looked is known once every answer is complete."], name);
+    }
     draw(look, Number(word.dataset.first), Number(word.dataset.last));
-    say([bold(column), " looked here for ", bold(word.textContent)]);
-    document.dispatchEvent(new CustomEvent("rk:lit", { detail: column }));
+    const who = name === "page" ? bold(column) : "The stored page";
+    say([who, " looked here for ", bold(word.textContent)], name);
+    if (name === "page") document.dispatchEvent(new CustomEvent("rk:lit", { detail: column }));
   };
 
   document.addEventListener("click", (event) => {
@@ -327,13 +337,61 @@ window.rotatekLooks = (() => {
       attributeFilter: ["src"] });
     addEventListener("resize", () => {
       if (lit) {
-        const look = sent.columns[lit.closest(".rk-card").dataset.column];
+        const look = sent[where(lit)][lit.closest(".rk-card").dataset.column];
         draw(look, Number(lit.dataset.first), Number(lit.dataset.last));
       }
     });
   };
   if (document.body) begin();
   else document.addEventListener("DOMContentLoaded", begin);
+
+  return { take, know, dim };
+})();
+
+// A page of the collection, opened large over the others: Escape or a click beside it closes it.
+window.rotatekOpened = (() => {
+  const box = () => {
+    let found = document.querySelector("#rk-opened");
+    if (found) return found;
+    found = Object.assign(document.createElement("dialog"), { id: "rk-opened" });
+    const frame = Object.assign(document.createElement("div"), { className: "rk-frame" });
+    const side = Object.assign(document.createElement("div"), { className: "rk-side" });
+    const close = Object.assign(document.createElement("button"), { className: "rk-close",
+      type: "button", textContent: "Close" });
+    frame.append(document.createElement("img"));
+    close.addEventListener("click", () => found.close());
+    found.addEventListener("click", (event) => { if (event.target === found) found.close(); });
+    found.addEventListener("close", () => window.rotatekLooks.dim());
+    found.append(frame, side, close);
+    (document.querySelector(".gradio-container") || document.body).append(found);
+    return found;
+  };
+
+  const take = (text) => {
+    if (!text) return;
+    const { image, label, html, look } = JSON.parse(text);
+    const dialog = box(), picture = dialog.querySelector("img");
+    if (image) {
+      picture.src = image;
+      picture.alt = label;
+      dialog.setAttribute("aria-label", label);
+      dialog.dataset.label = label;
+    } else if (dialog.dataset.label !== label || !dialog.open) return;
+    window.rotatekLooks.dim();
+    dialog.querySelector(".rk-side").innerHTML = html;
+    window.rotatekLooks.know("opened", look ? { page: look } : {});
+    if (!dialog.open) dialog.showModal();
+  };
+
+  document.addEventListener("click", (event) => {
+    const number = event.target.closest?.("#collection [data-page]")?.dataset.page;
+    const input = document.querySelector("#collection-chosen textarea, #collection-chosen input");
+    if (number === undefined || !input) return;
+    const owner = input.tagName === "TEXTAREA" ? HTMLTextAreaElement : HTMLInputElement;
+    const value = Object.getOwnPropertyDescriptor(owner.prototype, "value");
+    value.set.call(input, `${number},${Date.now()}`);
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+  });
 
   return { take };
 })();

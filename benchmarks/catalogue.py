@@ -12,6 +12,7 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "arms": {"type": json.loads, "help": "JSON: {label: flat options}"},
     "asked": {"nargs": "+", "choices": ("first", "later"), "help": "which questions"},
     "batch": {"type": int, "help": "questions at once: 16 on a GPU"},
+    "bits": {"type": float, "help": "a number, on average"},
     "clients": {"type": int},
     "contexts": {"nargs": "+", "type": int, "metavar": "TOKENS", "help": "compressed tokens"},
     "constants": {"nargs": "+", "metavar": "MODULE:NAME=NUMBER", "help": "change constants"},
@@ -28,6 +29,8 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "out": {"type": Path, "metavar": "FOLDER", "help": "keep rows here, to go on from"},
     "over": {"type": float, "help": "seconds in which clients arrive"},
     "packs": {"nargs": "+", "metavar": "PACK", "help": "only these ways to store the cache"},
+    "pages": {"type": int, "help": "how many are read and asked"},
+    "part": {"help": "what is measured: its module's text has the names"},
     "pictures": {"nargs": "+", "metavar": "FILE", "help": "below assets/"},
     "question": {},
     "questions": {"type": int, "help": "how many are asked"},
@@ -35,13 +38,16 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "segments": {"type": int, "help": "of each context at most"},
     "settings": {"nargs": "+", "metavar": "NAME", "help": "only these settings"},
     "short": {"action": "store_true", "help": "greedy, at the smaller picture"},
+    "side": {"type": int, "help": "pixels of a page's longer edge"},
     "suite": {"type": Path, "required": True, "help": "a folder of `rotatek evaluate --draw`"},
+    "suites": {"nargs": "+", "metavar": "SUITE", "help": "pocket, pocket-unseen, or FILE.jsonl"},
     "texts": {"nargs": "*", "type": Path, "metavar": "TEXT", "help": "files; else Python's own"},
     "tiny": {"action": "store_true", "help": "try it out: tiny random weights on a CPU"},
     "tokens": {"type": int, "help": "of an answer, on average"},
     "transformers": {"action": "store_true", "help": "time transformers' step too"},
     "turns": {"type": int, "help": "clients that are asked in turns; 0 is all"},
     "visual": {"type": int, "help": "visual tokens of the picture"},
+    "weigh": {"nargs": "+", "metavar": "WAY", "help": "questions, picture"},
     "workers": {"type": int, "help": "processes; by default as many as cores, less two"},
 }
 MINUTE: Final = "a minute of a GPU"
@@ -147,6 +153,15 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "stored-sizes": Benchmark(
         "stored_sizes:stored_sizes", "How large are caches in files?", "5 minutes of two cores",
         ("models", "pictures", "device"), gpu=False,
+    ),
+    "pictures": Benchmark(
+        "pictures.parts:pictures", "What does a stored picture save?",
+        "minutes of two cores, or of a GPU with 40 GB",
+        (
+            "part", "model", "device", "pages", "side", "bits", "suites", "weigh", "rounds",
+            "tiny",
+        ),
+        layout=MERGED, gpu=False,
     ),
     "gpu-check": Benchmark(
         "gpu_check:gpu_check", "Does everything work on a new GPU?", f"2 minutes {LARGE}",

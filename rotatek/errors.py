@@ -267,6 +267,22 @@ PdfManyPages = _refusal(400, "pdf_many_pages",
 TextBeforePicture = _refusal(400, "text_before_picture",
     "This model's chat template writes the question before the picture, so no picture can be "
     "read without one. Ask afresh each time, or use another model.")
+CollectionFull = _refusal(400, "collection_full",
+    "The collection is full, so the rest was left out. Empty it, or read a folder of any size with "
+    "`rotatek index`.")
+CollectionTooLong = _refusal(400, "collection_too_long",
+    "This took longer than a visitor may have, so the rest was left out. Go on with fewer pages, "
+    "or use `rotatek index`.")
+CollectionOfOtherSettings = _refusal(400, "collection_of_other_settings",
+    "The pages here are stored with another model or other settings. Empty the collection, or set "
+    "them back.")
+CollectionElsewhere = _refusal(400, "collection_elsewhere",
+    "This model runs in another process, where no collections are kept. Choose another model, or "
+    "use `rotatek index`.")
+CollectionEmpty = _refusal(400, "collection_empty",
+    "There are no pages yet. Drop pictures or PDF files first, and ask again.")
+CollectionBusy = _refusal(400, "collection_busy",
+    "These pages are still being read or asked. Wait until that is done, or press Stop.")
 PictureGone = _refusal(400, "picture_gone",
     "This picture is no longer in memory. Add it again.")
 PictureDamaged = _refusal(400, "picture_damaged",

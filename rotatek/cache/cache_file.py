@@ -78,7 +78,12 @@ def same_version(*more: type[Exception]) -> Iterator[None]:
         raise errors.CacheFileVersion from error
 
 
-def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping[str, Any]) -> int:
+def write(
+    path: str | os.PathLike[str],
+    model: PreTrainedModel,
+    content: Mapping[str, Any],
+    owner: str | None = None,
+) -> int:
     """Write a file at once or not at all.
 
     Args:
@@ -86,6 +91,7 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
         model: the model that filled the cache.
         content: None, booleans, numbers, text, tensors, their types, and lists, tuples, mappings
             by text, named tuples and dataclasses of them.
+        owner: the model's `identity`, where it is known already.
 
     Returns:
         the file's bytes.
@@ -95,10 +101,11 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
         CacheNotStorable: for content of another kind.
         CacheFileUnwritable: where the file cannot be written.
     """
+    owner = owner or identity(model)
     tensors: dict[tuple, Tensor] = {}  # by address, so that a shared one is stored once
     tree = _as_tree(dict(content), tensors)
     told = [(_name(each.dtype), list(each.shape)) for each in tensors.values()]
-    body = packed(tensors.values(), "\n".join(map(json.dumps, (identity(model), told, tree))))
+    body = packed(tensors.values(), "\n".join(map(json.dumps, (owner, told, tree))))
     path, prefix = Path(path), PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -116,7 +123,11 @@ def write(path: str | os.PathLike[str], model: PreTrainedModel, content: Mapping
 
 
 def read(
-    path: str | os.PathLike[str], model: PreTrainedModel, device: torch.device, notes: type = dict
+    path: str | os.PathLike[str],
+    model: PreTrainedModel,
+    device: torch.device,
+    notes: type = dict,
+    owner: str | None = None,
 ) -> dict[str, Any]:
     """Read a file back, after checking all of it.
 
@@ -125,6 +136,7 @@ def read(
         model: the model that continues from it.
         device: of the tensors.
         notes: a dataclass that may be in the content, beside stores.
+        owner: the model's `identity`, where it is known already.
 
     Returns:
         the content that was written.
@@ -154,8 +166,8 @@ def read(
         raise errors.CacheFileDamaged
     with same_version(library.ZstdError, SafetensorError):
         parts = load(library.ZstdDecompressor().decompress(body))
-        owner, told, tree = parts.pop(TEXT).numpy().tobytes().splitlines()
-        if json.loads(owner) != identity(model):
+        filled_by, told, tree = parts.pop(TEXT).numpy().tobytes().splitlines()
+        if json.loads(filled_by) != (owner or identity(model)):
             raise errors.CacheOfAnotherModel
         tensors = [each.to(device) for each in _tensors(parts, json.loads(told))]
         return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, Coded, notes))))

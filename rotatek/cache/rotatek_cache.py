@@ -240,13 +240,16 @@ class RotateKCache(RewindableCache):
             for layer in self.layers:
                 layer.text.static = False
 
-    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
+    def save(
+        self, path: str | os.PathLike[str], notes: Any = None, *, owner: str | None = None
+    ) -> int:
         """Write the filled cache to a file, compressed without loss. It is complete, or not there.
 
         Args:
             path: of the file; an existing one is replaced when the new one is complete.
             notes: plain values and tensors to store with it, as a mapping or a dataclass; `load`
                 returns them as the cache's `notes`.
+            owner: the model's `cache_file.identity`, where it is known already.
 
         Returns:
             the file's bytes.
@@ -265,7 +268,7 @@ class RotateKCache(RewindableCache):
             "layers": [layer.state() for layer in self.layers],
             "notes": notes,
         }
-        return cache_file.write(path, model, content)
+        return cache_file.write(path, model, content, owner)
 
     @classmethod
     def load(
@@ -273,6 +276,8 @@ class RotateKCache(RewindableCache):
         path: str | os.PathLike[str],
         model: PreTrainedModel,
         notes: type = dict,
+        *,
+        owner: str | None = None,
         **paths: str,
     ) -> "RotateKCache":
         """A cache as `save` wrote it, on the model's devices: decoding goes on token for token.
@@ -281,6 +286,7 @@ class RotateKCache(RewindableCache):
             path: of the file.
             model: the one that filled it; it is prepared on first use.
             notes: the dataclass of its notes, where they are one.
+            owner: the model's `cache_file.identity`, where it is known already.
             paths: the files that its settings named, which are not in the file: `calibration`.
 
         Raises:
@@ -295,7 +301,7 @@ class RotateKCache(RewindableCache):
         """
         model = unwrapped(prepare(model))
         places = [device_of(layer) for layer in decoder_layers(model)]
-        content = cache_file.read(path, model, places[0], notes)
+        content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
         with cache_file.same_version():
             settings = Settings.from_dict(content["settings"])

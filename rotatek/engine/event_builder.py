@@ -57,7 +57,7 @@ def token_event(
         kl = sampled.kl
         column.kl += [] if kl is None else [kl]
     divergent = compared and reference.tokens[index : index + 1] != [sampled.token]
-    text = _newly_said(vlm, column)
+    text = newly_said(vlm, column)
     return Token(
         column.name, index, sampled.token, text, sampled.ms, divergent, kl, sampled.probability,
         _likely(vlm, sampled) if column.sampling.top_logprobs is not None else (),
@@ -78,7 +78,7 @@ def text_of(vlm: VisionLanguageModel, tokens: Iterable[int]) -> str:
     return whole_characters(vlm.tokenizer.decode([*tokens], skip_special_tokens=True))
 
 
-def _newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
+def newly_said(vlm: VisionLanguageModel, column: Sequence) -> str:
     """The text that the latest token completes. A token more than a few positions back does not
     change it, so only the last ones are decoded."""
     tokens, read = column.tokens, column.read

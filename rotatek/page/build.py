@@ -29,6 +29,8 @@ from rotatek.page.ask.widgets import (
     question_part,
 )
 from rotatek.page.binding import MODEL_WORK
+from rotatek.page.collection.events import CollectionEvents, wire_collection
+from rotatek.page.collection.widgets import collection_part
 from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.widgets import budget_part, inspect_part
 from rotatek.page.learn.events import wire_learn
@@ -63,6 +65,11 @@ def build(site: Site, assets: Path) -> gr.Blocks:
             with gr.Tab("Ask a picture", id="ask"):
                 widgets = ask_part(site, run, count)
                 inspection = inspect_part()
+            if site.collects:
+                with gr.Tab("Collection", id="collection"):
+                    collected = CollectionEvents(site)
+                    pages = collection_part(collected.bounds)
+                    wire_collection(page, collected, pages, widgets.controls)
             with gr.Tab("Learn", id="learn") as tab:
                 wire_learn(learn_part(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
@@ -71,7 +78,7 @@ def build(site: Site, assets: Path) -> gr.Blocks:
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(site), ExportEvents(site)
         wire_question(events, widgets)
-        wire_clip(widgets)
+        wire_clip(widgets, collects=site.collects)
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)

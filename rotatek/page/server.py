@@ -135,15 +135,17 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
     """An application of the page and of what else has a route, for another's server."""
-    page = prepared(service, brings=False)
+    page = prepared(service, brings=False, collects=False)
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
 
 
-def prepared(service: Service, *, brings: bool, renews: bool = True) -> gr.Blocks:
+def prepared(
+    service: Service, *, brings: bool, renews: bool = True, collects: bool = True
+) -> gr.Blocks:
     """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
     examples, bins = load_examples(ASSETS / "examples"), measured()
-    site = Site(service, examples, bins, brings=brings, renews=renews)
+    site = Site(service, examples, bins, brings=brings, renews=renews, collects=collects)
     threading.Thread(target=site.prepare, daemon=True).start()
     return build(site, ASSETS)
 

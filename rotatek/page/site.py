@@ -29,6 +29,7 @@ class Site:
         examples: the gallery.
         bins: how right each embedded model is at each confidence, by its name.
         brings: whether visitors may load checkpoints of their own.
+        collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that has come to rest asks again; not where each answer is paid
             for with a visitor's quota.
     """
@@ -38,6 +39,7 @@ class Site:
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
     brings: bool = False
     renews: bool = True
+    collects: bool = True
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:

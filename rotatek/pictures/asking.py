@@ -2,19 +2,23 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from kernels.reference import Visual, expanded
-from rotatek.bridge.attention import StopFlag
+from rotatek.bridge.attention import StopFlag, watched
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
-from rotatek.engine.event_builder import text_of
+from rotatek.engine.event_builder import newly_said, text_of
+from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
 from rotatek.inputs.sampling import GREEDY, Sampling
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder
 from rotatek.methods.channels.store import Store
 from rotatek.methods.tokens.by_head import HeadStores
 from rotatek.models import Embedded
@@ -35,6 +39,19 @@ class Answer:
     confidence: float
     tokens: int
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where an answer looked on its picture.
+
+    pieces: the answer's text, a token each; attention: over the visual tokens, or None where a
+    pruner dropped some of them; grids: where those lie on the picture.
+    """
+
+    pieces: tuple[str, ...]
+    attention: AnswerAttention | None
+    grids: tuple[Grid, ...]
 
 
 class Asker:
@@ -82,15 +99,8 @@ class Asker:
         Raises:
             Stopped: where `stop` is set before every picture has read the question.
         """
-        sizes = [self._bytes(cache) for _, cache in held]
-        text = self.vlm.full_bytes(len(ids) + max_new_tokens)
-        lease = self.engine.admission.ask(sum(sizes) + len(held) * text)
-        rows: dict[int, Row] = {}
         failed: dict[int, str] = {}
-        try:
-            while not lease.admitted:
-                if not lease.wait(stop) and stop is not None and stop.is_set():
-                    raise Stopped
+        with self._room([cache for _, cache in held], len(ids) + max_new_tokens, stop) as rows:
             number = self.engine.scheduler.request()
             for place, (_, cache) in enumerate(held):
                 try:
@@ -108,6 +118,56 @@ class Asker:
                 self._answer(name, rows.get(place), failed.get(place, ""))
                 for place, (name, _) in enumerate(held)
             ]
+
+    def look(
+        self,
+        cache: RotateKCache,
+        ids: Sequence[int],
+        max_new_tokens: int,
+        stop: StopFlag | None = None,
+    ) -> Look:
+        """One picture's answer again, and where each of its tokens looked; arguments of `batch`.
+
+        Raises:
+            Stopped: where `stop` is set before the question is read.
+        """
+        notes, pieces = cache.notes, list[str]()
+        recorder = AnswerAttentionRecorder.of(len(cache.layers))
+        with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
+            number = self.engine.scheduler.request()
+            row = rows[0] = self._fed(cache, ids, max_new_tokens, number, stop, recorder)
+            self.engine.scheduler.join([row])
+            for pick in _picks(self.engine, row):
+                row.tokens.append(pick.token)
+                pieces.append(newly_said(self.vlm, row))
+            self.engine.scheduler.leave([row])  # its cache is whole again
+            row.stop_watching()
+            found = None
+            if row.attention is not None and cache.plan.visual_kept == notes.visual_tokens:
+                every = torch.ones(notes.visual_tokens, dtype=torch.bool)
+                found = row.attention.finish(row.cache, every, None)
+        return Look(tuple(pieces), found, notes.grids)
+
+    @contextmanager
+    def _room(
+        self, caches: Sequence[RotateKCache], tokens: int, stop: StopFlag | None
+    ) -> Iterator[dict[int, Row]]:
+        """Memory for pages that read and say so many tokens, waited for.
+
+        Yields:
+            an empty mapping: what is put into it leaves the running batch at the end.
+
+        Raises:
+            Stopped: where `stop` is set while they wait.
+        """
+        text = len(caches) * self.vlm.full_bytes(tokens)
+        lease = self.engine.admission.ask(sum(map(self._bytes, caches)) + text)
+        rows: dict[int, Row] = {}
+        try:
+            while not lease.admitted:
+                if not lease.wait(stop) and stop is not None and stop.is_set():
+                    raise Stopped
+            yield rows
         finally:
             self.engine.scheduler.leave(list(rows.values()))
             for row in rows.values():
@@ -126,20 +186,21 @@ class Asker:
         max_new_tokens: int,
         number: int,
         stop: StopFlag | None,
+        recorder: AnswerAttentionRecorder | None = None,
     ) -> Row:
         """A copy of a cache that has read the question, ready to answer."""
         own, notes = cache.fork(), cache.notes
         if self.opens:
             open_stores(own)
         tokens = torch.tensor([list(ids)], device=self.vlm.device)
-        with self.engine.scheduler.prefill(stop):
+        with self.engine.scheduler.prefill(stop), watched(recorder):
             logits, _ = feed(self.vlm, tokens, notes.next_position, own)
         own.make_growing()
         behind = notes.next_position + len(ids)
         none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
         placed = Embedded(none, none, none, none, behind)  # what was read is in the cache alone
-        row = Row("answer", own.settings, own, own.plan, placed, request=number)
-        row.start(logits, max_new_tokens, stop, watched=False)
+        row = Row("answer", own.settings, own, own.plan, placed, attention=recorder, request=number)
+        row.start(logits, max_new_tokens, stop, watched=recorder is not None)
         return row
 
     def _join(self, rows: dict[int, Row], failed: dict[int, str]) -> None:
@@ -174,7 +235,7 @@ def open_stores(cache: RotateKCache) -> None:
             layer.store = Store(Visual(keys, values, visual.lengths))
 
 
-def _picks(engine: Engine, row: Row) -> Iterator:
+def _picks(engine: Engine, row: Row) -> Iterator[SampledToken]:
     """A row's tokens before its end."""
     while (pick := engine.scheduler.next(row)) is not None:
         if pick.token in engine.vlm.stop_ids:

@@ -28,7 +28,7 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.pictures.asking import Answer, Asker
+from rotatek.pictures.asking import Answer, Asker, Look
 from rotatek.pictures.reading import PictureNotes, PictureReader
 from rotatek.pictures.store import Facts, PictureStore
 
@@ -193,7 +193,9 @@ class Pictures:
             with self._guard:
                 self._told[name] = Picture.of(facts)
             return self._told[name]
-        facts = self.store.write(name, lambda path: cache.save(path, notes), facts)
+        facts = self.store.write(
+            name, lambda path: cache.save(path, notes, owner=self.reader.owner), facts
+        )
         if self.disk is not None:
             gone = self.store.make_room(self.disk, name)
             with self._guard:
@@ -248,7 +250,7 @@ class Pictures:
             raise PictureGone
         try:
             load = partial(RotateKCache.load, path, self.engine.vlm.model, PictureNotes)
-            cache = load(**self.reader.paths)
+            cache = load(owner=self.reader.owner, **self.reader.paths)
         except FileUnreadable as error:  # forgotten meanwhile, by another process
             raise PictureGone from error
         except (CacheFileDamaged, CacheFileForeign, CacheFileVersion) as error:
@@ -326,6 +328,34 @@ class Pictures:
         with self.engine.scheduler.preparing:
             ids = self.asker.ids_of(text)
         return self._answers(_names(pictures), ids, most, batch, stop, sampling.seeded())
+
+    def look(
+        self,
+        picture: Picture | str,
+        question: str,
+        max_new_tokens: int = 64,
+        *,
+        stop: StopFlag | None = None,
+    ) -> Look:
+        """One picture's answer, token by token, and where each token looked on the picture.
+
+        Args:
+            picture: of `add`, or its name.
+            question: the text.
+            max_new_tokens: the longest answer.
+            stop: ends the answer early once it is set.
+
+        Raises:
+            UserError: for a question that is refused, or a picture that is not held.
+            Stopped: where `stop` was set before the question was read.
+        """
+        text, most = clean_question(question), whole_tokens(max_new_tokens)
+        (name,) = _names(picture)
+        cache = self._cache(name)
+        with self.engine.scheduler.preparing:
+            ids = self.asker.ids_of(text)
+        self.asker.check_room(cache.notes, ids, most)
+        return self.asker.look(cache, ids, most, stop)
 
     def _answers(
         self,

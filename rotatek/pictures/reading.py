@@ -93,6 +93,7 @@ class PictureReader:
             raise QuestionNeeded
         self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
         check_cut(vlm)
+        self.owner = cache_file.identity(vlm.model)  # worked out once: it reads every parameter
         self._same = self._unchanging()
 
     def _unchanging(self) -> bytes:
@@ -107,7 +108,7 @@ class PictureReader:
         head, _ = cut(self.vlm, "?", [self.vlm.placeholder])
         seen = json.dumps([processor, general, head, self.limit], sort_keys=True, default=str)
         return {
-            "model": cache_file.identity(self.vlm.model),
+            "model": self.owner,
             "settings": self.settings.without_paths().as_dict(),
             "weigh_by": self.weigh_by,
             "reading": hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),

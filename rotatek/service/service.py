@@ -4,7 +4,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 
 import numpy as np
@@ -237,6 +237,25 @@ class Service:
         finally:
             if waiting is not None and not is_kept:
                 waiting.close()
+            stop.set()
+            self._forget(session, stop)
+            if self.on_lost is not None and not engine.health().able:
+                self.on_lost()
+
+    @contextmanager
+    def stoppable(self, engine: Engine, session: str) -> Iterator[StopFlag]:
+        """A flag for work that is no run; `stop(session)` sets it, and so does the end of all.
+
+        Raises:
+            Restarting: once the service is closed.
+        """
+        if self._closed:
+            raise errors.Restarting
+        stop = engine.flag()
+        self._stops.setdefault(session, {})[stop] = None
+        try:
+            yield stop
+        finally:
             stop.set()
             self._forget(session, stop)
             if self.on_lost is not None and not engine.health().able:

@@ -357,3 +357,22 @@ def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Ima
     other = pictures.ask(held, "What?", 9, Sampling(temperature=1.0, seed=7))
     assert [answer.text for answer in other] != together
     pictures.close()
+
+
+def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:
+    """Uncompressed, it looks where the model looks that is asked afresh."""
+    pictures, image = Pictures(engine, FULL), shown[0]
+    page = pictures.add(image)
+    (answer,) = pictures.ask(page, "what?", 8)
+    look = pictures.look(page, "what?", 8)
+    said = "".join(look.pieces).strip()
+    assert said == answer.text.rstrip("\ufffd") and look.attention is not None
+    events = engine.answer(make_request(image, "what?", 8), BASELINE)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert done.attention is not None and look.attention.steps == done.attention.steps
+    apart = look.attention.cells.astype(int) - done.attention.cells.astype(int)
+    assert look.attention.cells.shape[1] == page.visual_tokens and abs(apart).max() <= 2
+    assert [grid.rows * grid.columns for grid in look.grids] == [page.visual_tokens]
+    pruned = Pictures(engine, Settings.of(tokens="fastv", keep_tokens=0.5))
+    assert pruned.look(pruned.add(image), "what?", 8).attention is None
+    assert engine.scheduler.running == 0 and engine.admission.running == 0

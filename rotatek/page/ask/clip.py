@@ -1,8 +1,13 @@
-"""A short video in place of a picture: its frames stay until the visitor brings a picture."""
+"""A short video or a PDF in place of a picture.
+
+A video's frames stay until the visitor brings a picture; of a PDF the first page is that picture.
+"""
 
 from pathlib import Path
 from typing import Any, Final
 
+from rotatek.errors import PdfDamaged
+from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.request import Clip
 from rotatek.inputs.video import open_clip
 from rotatek.page import markup
@@ -14,12 +19,33 @@ FRAMES: Final = 30  # of a clip on the page: what a session holds stays under 20
 
 
 @refusing
-def take(file: str | None) -> dict[str, Any]:
-    """Frames of an uploaded video. Changes: clip, image, status."""
+def take(file: str | None, *, collects: bool = False) -> dict[str, Any]:
+    """Frames of an uploaded video, or a PDF's first page. Changes: clip, image, status.
+
+    collects: whether the page has a tab that asks every page.
+    """
     if file is None:
         return {}
+    if is_pdf(Path(file)):
+        return first_page(Path(file), collects)
     clip = open_clip(Path(file), FRAMES)
     return {"clip": clip, "image": clip.frames[0], "status": markup.line(told(clip))}
+
+
+def first_page(path: Path, collects: bool) -> dict[str, Any]:
+    """A PDF's first page as the picture.
+
+    Raises:
+        UserError: where it cannot be read.
+    """
+    with PdfFile(path) as file:
+        page = next(iter(file))
+        if page.image is None:
+            raise page.error or PdfDamaged()
+        said = f"Page 1 of {file.pages} is ready to ask about."
+        if collects and file.pages > 1:
+            said += " The Collection tab asks all of them."
+        return {"clip": None, "image": page.image, "status": markup.line(said)}
 
 
 def told(clip: Clip) -> str:
@@ -34,12 +60,16 @@ def drop() -> dict[str, Any]:
     return {"clip": None}
 
 
-def wire_clip(widgets: AskWidgets) -> None:
-    """A video shows its first frame; a picture takes its place."""
+def wire_clip(widgets: AskWidgets, *, collects: bool = False) -> None:
+    """A video shows its first frame, a PDF its first page; a picture takes its place."""
     question, status = widgets.question, widgets.answers.status
     clip = question.clip
     shown = {"clip": clip.frames, "image": question.image, "status": status}
-    listen(clip.upload.upload, take, {"file": clip.upload}, shown, **QUIET)
+
+    def taken(file: str | None) -> dict[str, Any]:
+        return take(file, collects=collects)
+
+    listen(clip.upload.upload, taken, {"file": clip.upload}, shown, **QUIET)
     pictures = [question.image.upload, question.image.clear]
     if question.gallery is not None:
         pictures.append(question.gallery.select)

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import QUIET, listen
 from rotatek.page.refusals import refusing
@@ -25,13 +27,16 @@ def packed(run: Run) -> str:
         filled, done = column.prefilled, column.finished
         if filled is None or done is None or done.attention is None or not filled.grids:
             continue
-        grid = filled.grids[0]
-        cells = grid.lay(done.attention.cells)
-        found[title] = {
-            "rows": grid.rows, "columns": grid.columns, "steps": list(done.attention.steps),
-            "cells": base64.b64encode(cells.tobytes()).decode(),
-        }  # fmt: skip
+        found[title] = look_of(filled.grids[0], done.attention)
     return json.dumps({"run": run.key, "columns": found}, separators=(",", ":"))
+
+
+def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
+    """Where one answer looked on the picture of a grid, as `assets/page.js` reads it."""
+    return {
+        "rows": grid.rows, "columns": grid.columns, "steps": list(attention.steps),
+        "cells": base64.b64encode(grid.lay(attention.cells).tobytes()).decode(),
+    }  # fmt: skip
 
 
 def wire_highlights(widgets: AskWidgets, finished: Iterable[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.inputs.video import can_be_read
+from rotatek.inputs import pdf, video
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
@@ -38,12 +38,14 @@ class ClipWidgets:
 
 
 def clip_part() -> ClipWidgets:
-    """Below the pictures; unseen where videos cannot be read."""
+    """Below the pictures; unseen where neither videos nor PDF files can be read."""
+    kinds = {"a short video": VIDEOS} if video.can_be_read() else {}
+    kinds |= {"a PDF": [".pdf"]} if pdf.can_be_read() else {}
     upload = gr.UploadButton(
-        "Or ask about a short video",
-        file_types=VIDEOS,
+        f"Or ask about {' or '.join(kinds)}",
+        file_types=[ending for endings in kinds.values() for ending in endings] or VIDEOS,
         size="sm",
-        visible=can_be_read(),
+        visible=bool(kinds),
         elem_id="clip",
     )
     return ClipWidgets(upload, gr.State(time_to_live=HELD_S))

@@ -1,0 +1,171 @@
+"""The collection as HTML: tiles, the table of answers, and what reading again would take.
+
+Every character of a file's name, a question or an answer is escaped.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from rotatek.page import confidence, markup
+from rotatek.page.ask.words import words_of
+from rotatek.page.collection.visitors import CollectedPage, Collection, Question
+from rotatek.pictures import Answer
+from viz.theme import percent, size
+
+EMPTY: Final = "Each page that you drop appears here, with its bytes before and after."
+UNASKED: Final = "Ask, and every page answers here: the surest first."
+DOUBTED: Final = "Check these answers against their pages: the model is not sure of them."
+COLUMNS: Final = (
+    "page", "question", "answer", "confidence", "doubted", "error", "visual_tokens",
+    "uncompressed_bytes", "stored_bytes",
+)  # fmt: skip
+
+
+def tiles(collection: Collection) -> str:
+    """A tile a page, then what could not be read."""
+    pages, bad = collection.pages, collection.bad
+    if not pages and not bad:
+        return f'<div class="rk-empty rk-low">{EMPTY}</div>'
+    shown = "".join(_tile(number, page) for number, page in enumerate(pages))
+    refused = "".join(
+        f"<li><b>{escape(label)}</b> {escape(sentence)}</li>" for label, sentence in bad
+    )
+    return f'<ul class="rk-tiles">{shown}</ul>' + (
+        f'<ul class="rk-bad" aria-label="Not read">{refused}</ul>' if refused else ""
+    )
+
+
+def _tile(number: int, page: CollectedPage) -> str:
+    label, before = escape(page.label, quote=True), size(page.picture.full_bytes)
+    after = size(page.picture.cache_bytes)
+    return (
+        f'<li><button type="button" data-page="{number}" title="{label}">'
+        f'<img src="{page.thumbnail}" alt=""><span class="rk-name-of">{label}</span>'
+        f'<span class="rk-bytes">{before} <i aria-label="to">→</i> <b>{after}</b></span>'
+        "</button></li>"
+    )
+
+
+def reading(collection: Collection) -> str:
+    """One line on what is held."""
+    pages = [page.picture for page in collection.pages]
+    if not pages:
+        return ""
+    before, after = (sum(getattr(p, n) for p in pages) for n in ("full_bytes", "cache_bytes"))
+    count = "1 page" if len(pages) == 1 else f"{len(pages)} pages"
+    return f"{count}: {size(before)} became {size(after)}, 1/{before / max(after, 1):.0f}."
+
+
+def ranked(collection: Collection) -> list[tuple[int, CollectedPage]]:
+    """Answered pages with their numbers: the surest first, those that could not answer last."""
+    found = [(n, page) for n, page in enumerate(collection.pages) if page.answer is not None]
+    return sorted(found, key=lambda one: (bool(_said(one[1]).error), -_said(one[1]).confidence))
+
+
+def _said(page: CollectedPage) -> Answer:
+    assert page.answer is not None
+    return page.answer
+
+
+def table(collection: Collection, bins: Sequence[confidence.Bin]) -> str:
+    """Answers beside small pictures."""
+    asked, rows = collection.asked, ranked(collection)
+    if asked is None or not rows:
+        return f'<div class="rk-empty rk-low">{UNASKED}</div>'
+    body, doubted = "", False
+    for number, page in rows:
+        answer = _said(page)
+        doubt = not answer.error and confidence.doubted(answer.confidence, bins)
+        doubted = doubted or doubt
+        body += _row(number, page, doubt)
+    note = f'<p class="rk-note">{DOUBTED}</p>' if doubted else ""
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Page", "Answer", "Confidence"))
+    return (
+        f'<table class="rk-found"><caption class="rk-summary">{escape(asked.text)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+    )
+
+
+def _row(number: int, page: CollectedPage, doubt: bool) -> str:
+    answer, label = _said(page), escape(page.label, quote=True)
+    if answer.error:
+        said, sure = f'<span class="rk-failure">{escape(answer.error)}</span>', ""
+    else:
+        said = escape(answer.text) or '<span class="rk-soft">no answer</span>'
+        mark = ' <span class="rk-doubt">check</span>' if doubt else ""
+        sure = f'<span class="rk-sure">{percent(answer.confidence)}</span>{mark}'
+    return (
+        f'<tr data-page="{number}"><th scope="row"><button type="button" data-page="{number}" '
+        f'title="{label}"><img src="{page.thumbnail}" alt=""><span>{label}</span></button></th>'
+        f"<td>{said}</td><td>{sure}</td></tr>"
+    )
+
+
+def twice(collection: Collection) -> str:
+    """Seconds and bytes of the last question beside those of reading every page again."""
+    asked, count = collection.asked, len(collection.pages)
+    if asked is None or not asked.seconds:
+        return ""
+    pages = [page.picture for page in collection.pages]
+    before, after = (sum(getattr(p, n) for p in pages) for n in ("full_bytes", "cache_bytes"))
+    again = None if asked.afresh is None else asked.afresh * count
+    longest = max(asked.seconds, again or 0.0)
+    stored = _way("Asked from the store", asked.seconds, longest, f"{size(after)} held", "stored")
+    if again is None:
+        other = (
+            '<div data-way="again"><h3>Read again</h3><p class="rk-took">…</p>'
+            "<p>one page is being read again, to compare</p></div>"
+        )
+    else:
+        said = (
+            f"{size(before)} uncompressed. Measured on {asked.of}: {_seconds(asked.afresh or 0)}"
+            + (f", times {count}" if count > 1 else "")
+        )
+        other = _way("Read again", again, longest, said, "again")
+    return f'<div class="rk-twice" role="status">{stored}{other}</div>'
+
+
+def _way(title: str, seconds: float, longest: float, said: str, name: str) -> str:
+    share = 100 * seconds / max(longest, 1e-9)
+    return (
+        f'<div data-way="{name}" data-seconds="{seconds:.3f}"><h3>{title}</h3>'
+        f'<p class="rk-took">{_seconds(seconds)}</p>'
+        f'<div class="rk-bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></div>'
+        f"<p>{escape(said)}</p></div>"
+    )
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 2 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min"
+
+
+def opened(page: CollectedPage, asked: Question | None, pieces: Sequence[str] = ()) -> str:
+    """What stands beside a large page: its name, the question and the answer, word by word.
+
+    pieces: the answer's text, a token each; without any its words cannot be chosen.
+    """
+    picture, answer = page.picture, page.answer
+    said = ""
+    if answer is not None and asked is not None:
+        words = "".join(
+            escape(word.space)
+            + f'<span class="rk-word" data-first="{word.first}" data-last="{word.last}">'
+            f"{escape(''.join(word.pieces))}</span>"
+            for word in words_of(pieces)
+        )
+        length = "short" if len(answer.text) <= 24 else "medium"
+        text = words or escape(answer.text or answer.error)
+        said = (
+            f'<p class="rk-asked">{escape(asked.text)}</p><div class="rk-answer" tabindex="0" '
+            f'role="group" aria-label="The answer" data-length="{length}">{text}</div>'
+        )
+    held = f"{size(picture.full_bytes)} became {size(picture.cache_bytes)}"
+    hint = "Choose a word to see where it looked." if pieces else ""
+    return (
+        f'<article class="rk-card" data-column="page" data-state="done"><header><h3 '
+        f'aria-level="2">{escape(page.label)}</h3></header>{said}'
+        f'<p class="rk-lit" role="status">{hint}</p>{markup.aside(held)}</article>'
+    )

@@ -1,0 +1,294 @@
+"""Reading, asking, opening and taking away a collection: what the buttons of its tab do."""
+
+import csv
+import io
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import gradio as gr
+
+from rotatek.bridge.attention import StopFlag
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed
+from rotatek.errors import (
+    CollectionBusy,
+    CollectionEmpty,
+    CollectionTooLong,
+    Stopped,
+    UserError,
+    public_message,
+)
+from rotatek.inputs.request import clean_question, make_request, open_image
+from rotatek.methods.settings import BASELINE
+from rotatek.page import confidence, markup
+from rotatek.page.ask.controls import Controls
+from rotatek.page.ask.export_events import message
+from rotatek.page.ask.highlights import look_of
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, called_by_name, listen
+from rotatek.page.collection import drawing
+from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
+from rotatek.page.collection.visitors import (
+    Bounds,
+    CollectedPage,
+    Collection,
+    Collections,
+    Question,
+)
+from rotatek.page.collection.widgets import CollectionWidgets, settings_kept
+from rotatek.page.export import plain
+from rotatek.page.form import settings_of
+from rotatek.page.refusals import refusing, refusing_stream
+from rotatek.page.site import Site
+
+BATCH: Final = 8  # pages that answer at once: others' questions come between
+LONGEST: Final = 96  # tokens of a page's answer
+Shown = dict[str, Any]
+
+
+class CollectionEvents:
+    """The collections of one site's visitors.
+
+    Streams change: files, tiles, status, twice, table, ask, stop, csv.
+    """
+
+    def __init__(self, site: Site, bounds: Bounds | None = None) -> None:
+        self.site, self.bounds, self.held = site, bounds or Bounds(), Collections()
+
+    @refusing_stream
+    def read(
+        self,
+        files: Sequence[str] | None,
+        keep: str,
+        model: str,
+        session: str | None = None,
+        **form: Any,
+    ) -> Iterator[Shown]:
+        """Read what was dropped, a tile a page; `form` holds the settings of the first tab."""
+        if not files:
+            return
+        collection = self.held.of(session)
+        settings = settings_kept(keep, settings_of(form))
+
+        def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
+            prepare(collection, engine, model, settings)
+            count = len(files)
+            said = f"Reading {count} files…" if count > 1 else "Reading…"
+            yield {"status": markup.line(said)}
+            for label in read(collection, files, self.bounds, stop):
+                yield {"tiles": drawing.tiles(collection), "status": markup.line(f"Read {label}.")}
+
+        yield {"files": None}
+        yield from self._working(collection, model, session, work)
+
+    @refusing_stream
+    def ask(
+        self, question: str, max_new_tokens: int, session: str | None = None
+    ) -> Iterator[Shown]:
+        """One question to every page; then one page is read again, to compare."""
+        text, collection = clean_question(question), self.held.of(session)
+        if collection.pictures is None or not collection.pages:
+            raise CollectionEmpty
+        most = min(int(max_new_tokens), LONGEST)
+
+        def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
+            yield {"status": markup.line("Asking every page…")}
+            asked = Question(text, most)
+            for page in collection.pages:
+                page.answer = None
+            collection.asked = asked
+            yield from self._answers(collection, asked, stop)
+            yield {"twice": drawing.twice(collection)}
+            self._measure(engine, collection, asked, stop)
+            yield {"twice": drawing.twice(collection)}
+
+        yield from self._working(collection, collection.model, session, work)
+
+    def _answers(self, collection: Collection, asked: Question, stop: StopFlag) -> Iterator[Shown]:
+        """The table as it grows."""
+        assert collection.pictures is not None
+        pages = {page.picture.name: page for page in collection.pages}
+        bins = self._bins(collection)
+        began = time.perf_counter()
+        found = collection.pictures.answers(
+            list(pages), asked.text, asked.tokens, batch=BATCH, stop=stop
+        )
+        for count, answer in enumerate(found, 1):
+            pages[answer.picture].answer = answer
+            if time.perf_counter() - began > self.bounds.seconds:
+                raise CollectionTooLong
+            if count % BATCH == 0 and count < len(pages):
+                said = markup.line(f"{count} of {len(pages)} pages have answered…")
+                yield {"table": drawing.table(collection, bins), "status": said}
+        asked.seconds = time.perf_counter() - began
+        if stop.is_set():
+            raise Stopped
+        yield {"table": drawing.table(collection, bins)}
+
+    def _measure(
+        self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
+    ) -> None:
+        """Note what the uncompressed model takes that reads one page again: another one each time.
+
+        One pixel has another colour, so that nothing that the vision tower saw before is ready.
+        """
+        page = collection.pages[collection.questions % len(collection.pages)]
+        collection.questions += 1
+        image = open_image(page.png)
+        image.putpixel((0, 0), tuple(secrets.token_bytes(3)))
+        request = make_request(image, asked.text, asked.tokens)
+        began = time.perf_counter()
+        events = engine.compare(request, {"again": BASELINE}, stop, trace=False)
+        if not any(isinstance(event, Failed) for event in events) and not stop.is_set():
+            asked.afresh, asked.of = time.perf_counter() - began, page.label
+
+    def _working(
+        self, collection: Collection, model: str, session: str | None, work: Any
+    ) -> Iterator[Shown]:
+        """Work on a collection with its buttons set, ended by Stop, one at a time."""
+        if not collection.work.acquire(blocking=False):
+            raise CollectionBusy
+        busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
+        said = ""
+        try:
+            yield busy
+            for words in self.site.service.loading(model, _key(session)):
+                yield {"status": markup.line(words)}
+            engine = self.site.service.engine(model)
+            with self.site.service.stoppable(engine, _key(session)) as stop:
+                yield from work(engine, stop)
+        except Stopped as stopped:
+            said = stopped.message
+        except Exception as error:
+            said = public_message(error)
+        finally:
+            collection.work.release()
+        yield self._idle(collection, said)
+
+    def _idle(self, collection: Collection, said: str) -> Shown:
+        """Everything as it is when nothing runs."""
+        words = f"{said} {drawing.reading(collection)}".strip()
+        return {
+            "tiles": drawing.tiles(collection),
+            "table": drawing.table(collection, self._bins(collection)),
+            "twice": drawing.twice(collection),
+            "status": markup.line(words, whole=True),
+            "ask": gr.update(interactive=True),
+            "stop": gr.update(interactive=False),
+            "csv": gr.update(interactive=bool(drawing.ranked(collection))),
+        }
+
+    def _bins(self, collection: Collection) -> Sequence[confidence.Bin]:
+        return self.site.bins.get(collection.model, ())
+
+    @refusing_stream
+    def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
+        """A page large, with its answer; then where each of its words looked. Changes: opened."""
+        collection = self.held.of(session)
+        try:
+            page = collection.pages[int(chosen.partition(",")[0])]
+        except (ValueError, IndexError):
+            return
+        shown: Shown = {"image": as_uri(open_image(page.png), LARGE), "label": page.label}
+        yield _opened(**shown, html=drawing.opened(page, collection.asked))
+        looked = self._looked(collection, page, session)
+        if looked is not None:
+            pieces, look = looked
+            html = drawing.opened(page, collection.asked, pieces)
+            yield _opened(html=html, look=look, label=page.label)
+
+    def _looked(
+        self, collection: Collection, page: CollectedPage, session: str | None
+    ) -> tuple[Sequence[str], Shown] | None:
+        """An answer's tokens and where they looked, if that can be shown."""
+        asked, pictures = collection.asked, collection.pictures
+        if asked is None or pictures is None or page.answer is None or page.answer.error:
+            return None
+        engine = pictures.engine
+        if engine.graphs:  # their replay shows no queries
+            return None
+        with self.site.service.stoppable(engine, _key(session)) as stop:
+            try:
+                look = pictures.look(page.picture, asked.text, asked.tokens, stop=stop)
+            except UserError:
+                return None
+        if look.attention is None or not look.grids:
+            return None
+        return look.pieces, look_of(look.grids[0], look.attention)
+
+    @refusing
+    def save(self, session: str | None = None) -> Shown:
+        """The table as a file. Changes: sent."""
+        collection = self.held.of(session)
+        if collection.asked is None:
+            raise CollectionEmpty
+        return message(file="collection.csv", type="text/csv", text=self.as_csv(collection))
+
+    def as_csv(self, collection: Collection) -> str:
+        """A line a page, the surest first, as in the table."""
+        out, bins = io.StringIO(), self._bins(collection)
+        writer = csv.writer(out)
+        writer.writerow(drawing.COLUMNS)
+        for _, page in drawing.ranked(collection):
+            said, picture = page.answer, page.picture
+            assert said is not None and collection.asked is not None
+            doubt = not said.error and confidence.doubted(said.confidence, bins)
+            row = [
+                page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
+                "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,
+                picture.cache_bytes,
+            ]  # fmt: skip
+            writer.writerow([plain(cell) for cell in row])
+        return out.getvalue()
+
+    @refusing
+    def clear(self, session: str | None = None) -> Shown:
+        """An empty collection again; what runs is ended."""
+        self.site.service.stop(_key(session))
+        self.held.drop(session)
+        return self._idle(Collection(), "")
+
+    @refusing
+    def stop(self, session: str | None = None) -> None:
+        """End what the visitor waits for, within one token."""
+        self.site.service.stop(_key(session))
+
+    @refusing
+    def leave(self, session: str | None = None) -> None:
+        """The tab was closed: end what runs, and let every page go."""
+        self.stop(session=session)
+        self.held.drop(session)
+
+
+def _key(session: str | None) -> str:
+    """Whose stop flags a collection's are: the first tab's questions have their own."""
+    return f"{session or ''}/collection"
+
+
+def _opened(**content: Any) -> Shown:
+    """A message to the browser; no two are alike, so that each is heard."""
+    return {"opened": json.dumps(content | {"at": time.time_ns()})}
+
+
+def wire_collection(
+    page: gr.Blocks, events: CollectionEvents, widgets: CollectionWidgets, controls: Controls
+) -> None:
+    """Wire the tab; pages are stored by the first tab's model, and its settings where it says."""
+    shown = {
+        "files": widgets.files, "tiles": widgets.tiles, "status": widgets.status,
+        "twice": widgets.twice, "table": widgets.table, "ask": widgets.ask,
+        "stop": widgets.stop, "csv": widgets.csv,
+    }  # fmt: skip
+    dropped = {"files": widgets.files, "keep": widgets.keep, "model": controls.model}
+    long = QUIET | MODEL_WORK
+    listen(widgets.files.upload, events.read, dropped | controls.inputs, shown, **long)
+    asked = {"question": widgets.text, "max_new_tokens": controls.length}
+    listen([widgets.ask.click, widgets.text.submit], events.ask, asked, shown, **long)
+    chosen, opened = {"chosen": widgets.chosen}, {"opened": widgets.opened}
+    listen(widgets.chosen.change, events.open, chosen, opened, **long)
+    listen(widgets.csv.click, events.save, {}, {"sent": widgets.sent}, **QUIET)
+    listen(widgets.clear.click, events.clear, {}, shown, **AT_ONCE)
+    listen(widgets.stop.click, events.stop, {}, {}, **AT_ONCE)
+    page.unload(called_by_name(events.leave, []))

@@ -1,0 +1,124 @@
+"""The widgets of the Collection tab."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import gradio as gr
+
+from rotatek.methods.settings import Settings
+from rotatek.page import markup
+from rotatek.page.ask.widgets import TAKE
+from rotatek.page.collection import drawing
+from rotatek.page.collection.visitors import Bounds, Collection
+
+SAID: Final = (
+    "Drop receipts, slides or a PDF. Each page is read once, without a question, and kept "
+    "compressed. A question then reads its own words alone."
+)
+AS_ASKED: Final = "page"
+KEEPS: Final = {"0.75": ".75 bits a number", "1": "1 bit a number", "2": "2 bits a number"}
+OPEN: Final = (
+    "const take = () => window.rotatekOpened.take(props.value); watch('value', take); take();"
+)
+QUESTION: Final = "What is the title?"
+
+
+@dataclass(frozen=True)
+class CollectionWidgets:
+    """The tab's widgets.
+
+    Args:
+        files: the drop box; it is empty again once its files are read.
+        keep: how pages are stored.
+        clear: the button that empties the collection.
+        tiles: a tile a page.
+        text: the question, with the buttons `ask` and `stop`.
+        status: a line that screen readers read out.
+        twice: what asking took, beside reading again.
+        table: the answers.
+        csv: the button that saves them.
+        sent: a message to `assets/page.js`: a file to save.
+        chosen: unseen; the number of the page that was clicked.
+        opened: a message to `assets/page.js`: the page to show large.
+    """
+
+    files: gr.File
+    keep: gr.Dropdown
+    clear: gr.Button
+    tiles: gr.HTML
+    text: gr.Textbox
+    ask: gr.Button
+    stop: gr.Button
+    status: gr.HTML
+    twice: gr.HTML
+    table: gr.HTML
+    csv: gr.Button
+    sent: gr.HTML
+    chosen: gr.Textbox
+    opened: gr.HTML
+
+
+def collection_part(bounds: Bounds) -> CollectionWidgets:
+    """The tab, empty."""
+    nothing = Collection()
+    gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
+    with gr.Row(elem_id="collection"):
+        with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
+            files = gr.File(
+                file_count="multiple",
+                label=f"Pictures and PDF files, up to {bounds.pages} pages",
+                height=160,
+                elem_id="collection-files",
+            )
+            with gr.Row(elem_id="collection-settings", equal_height=True):
+                keep = gr.Dropdown(
+                    [*((label, bits) for bits, label in KEEPS.items()),
+                     ("as set under Ask a picture", AS_ASKED)],
+                    value=next(iter(KEEPS)),
+                    label="Pages are kept at",
+                    scale=3,
+                    min_width=160,
+                    elem_id="collection-keep",
+                )  # fmt: skip
+                clear = gr.Button(
+                    "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
+                )
+            tiles = gr.HTML(drawing.tiles(nothing), js_on_load=None, elem_id="collection-tiles")
+        with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
+            with gr.Row(elem_id="collection-buttons", equal_height=True):
+                text = gr.Textbox(
+                    QUESTION,
+                    label="Question to every page",
+                    show_label=False,
+                    container=False,
+                    placeholder="What would you like to know about every page?",
+                    lines=1,
+                    max_lines=3,
+                    scale=8,
+                    min_width=180,
+                    elem_id="collection-question",
+                )
+                ask = gr.Button(
+                    "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
+                )
+                stop = gr.Button(
+                    "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
+                )
+            status = gr.HTML(markup.line(""), elem_id="collection-status")
+            twice = gr.HTML("", js_on_load=None, elem_id="collection-twice")
+            table = gr.HTML(drawing.table(nothing, ()), js_on_load=None, elem_id="collection-table")
+            csv = gr.Button(
+                "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+            )
+    unseen = {"html_template": "<i></i>", "elem_classes": "rk-unseen"}
+    sent = gr.HTML("", js_on_load=TAKE, elem_id="collection-sent", **unseen)
+    opened = gr.HTML("", js_on_load=OPEN, elem_id="collection-opened", **unseen)
+    chosen = gr.Textbox(elem_id="collection-chosen", label="Page", elem_classes="rk-unseen")
+    return CollectionWidgets(
+        files, keep, clear, tiles, text, ask, stop, status, twice, table, csv, sent, chosen, opened
+    )
+
+
+def settings_kept(keep: str, given: Settings) -> Settings:
+    """What pages are stored under: the tab's own choice, or the settings of the first tab."""
+    return given if keep not in KEEPS else Settings.of(bits=float(keep))

@@ -1,0 +1,206 @@
+"""The Collection tab: pages are read once and asked, each visitor's own, under bounds."""
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from PIL import Image
+
+from rotatek import errors
+from rotatek.engine.engine import Engine
+from rotatek.methods.settings import Settings
+from rotatek.page.ask import clip as clips
+from rotatek.page.collection import drawing
+from rotatek.page.collection.events import CollectionEvents
+from rotatek.page.collection.visitors import Bounds, Collection, Collections
+from rotatek.page.form import values_of
+from rotatek.page.site import Site
+from rotatek.service.model_list import Model
+from rotatek.service.service import Service
+from tests import fixtures
+from tests.tiny import tiny_qwen
+
+FORM = values_of(Settings.of(keep_channels=0.25))
+
+
+@pytest.fixture
+def events(service: Service) -> CollectionEvents:
+    return CollectionEvents(Site(service))
+
+
+@pytest.fixture
+def files(picture: fixtures.Picture, tmp_path: Path) -> list[str]:
+    """Three pictures, the last one with a name of its own, and a file that is none."""
+    paths = [tmp_path / name for name in ("one.png", "two.png", "<b>&.png", "notes.txt")]
+    for number, path in enumerate(paths[:3]):
+        picture(150, 120, seed=number).save(path)
+    paths[3].write_text("no picture")
+    return [str(path) for path in paths]
+
+
+def read(
+    events: CollectionEvents, files: list[str], session: str = "me", keep: str = "1", **form: Any
+) -> dict[str, Any]:
+    """Everything that a reading changes, its last words included."""
+    return _all(events.read(files=files, keep=keep, model="tiny", session=session, **FORM | form))
+
+
+def ask(events: CollectionEvents, question: str = "what?", session: str = "me") -> dict[str, Any]:
+    return _all(events.ask(question=question, max_new_tokens=6, session=session))
+
+
+def _all(stream: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for found in stream:
+        shown |= found
+    return shown
+
+
+def test_pages_are_read_once_asked_and_taken_away(
+    events: CollectionEvents, files: list[str]
+) -> None:
+    shown = read(events, files)
+    assert shown["tiles"].count("<button") == 3 and "&lt;b&gt;&amp;.png" in shown["tiles"]
+    assert "<b>&" not in shown["tiles"].replace("<b>&amp;", "")
+    assert "notes.txt" in shown["tiles"] and errors.NotAnImage.sentence in shown["tiles"]
+    assert "3 pages: " in shown["status"] and shown["files"] is None
+    collection = events.held.of("me")
+    assert collection.pictures is not None and collection.pictures.counts["read"] == 3
+    read(events, files[:2])
+    assert collection.pictures.counts["read"] == 3 and len(collection.pages) == 3
+    shown = ask(events)
+    assert shown["table"].count("<tr") == 4 and 'data-way="again"' in shown["twice"]
+    said = [page.answer for _, page in drawing.ranked(collection)]
+    sure = [one.confidence for one in said if one is not None]
+    assert sure == sorted(sure, reverse=True)
+    assert collection.asked is not None and collection.asked.of == "one.png"
+    assert f"Measured on {collection.asked.of}" in shown["twice"]
+    sent = json.loads(events.save(session="me")["sent"])
+    rows = list(csv.DictReader(io.StringIO(sent["text"])))
+    assert sent["file"] == "collection.csv" and len(rows) == 3
+    assert [row["page"] for row in rows] == [p.label for _, p in drawing.ranked(collection)]
+    assert all(int(row["stored_bytes"]) < int(row["uncompressed_bytes"]) for row in rows)
+    ask(events, "and this?")  # another page is measured
+    assert collection.asked.of == "two.png"
+
+
+def test_a_page_is_opened_with_its_words(events: CollectionEvents, files: list[str]) -> None:
+    read(events, files[:1], keep="page", channels="full", tokens="none")
+    (only,) = [json.loads(one["opened"]) for one in events.open(chosen="0,1", session="me")]
+    assert only["image"].startswith("data:image/jpeg") and "rk-answer" not in only["html"]
+    ask(events)
+    first, then = [json.loads(one["opened"]) for one in events.open(chosen="0,2", session="me")]
+    assert "what?" in first["html"] and "image" in first
+    assert then["look"]["rows"] * then["look"]["columns"] > 1 and "rk-word" in then["html"]
+    for none in ("7,1", "-9", "x", ""):
+        assert list(events.open(chosen=none, session="me")) == []
+
+
+def test_nobody_sees_another_visitors_pages(events: CollectionEvents, files: list[str]) -> None:
+    """Neither by a number, nor by showing the same picture: it is read again, for its own."""
+    read(events, files[:1])
+    mine = events.held.of("me")
+    assert list(events.open(chosen="0,1", session="other")) == []
+    for call in (lambda: ask(events, session="other"), lambda: events.save(session="other")):
+        with pytest.raises(gr.Error, match="no pages yet"):
+            call()
+    read(events, files[:1], session="other")
+    theirs = events.held.of("other")
+    assert theirs.pictures is not None and mine.pictures is not None
+    assert theirs.pages[0].picture.name == mine.pages[0].picture.name
+    assert theirs.pictures is not mine.pictures and theirs.pictures.counts["read"] == 1
+
+
+def test_bounds_end_a_reading_and_keep_what_was_read(service: Service, files: list[str]) -> None:
+    for bounds, kept, said in (
+        (Bounds(pages=2), 2, errors.CollectionFull),
+        (Bounds(bytes=1), 1, errors.CollectionFull),
+        (Bounds(seconds=-1), 0, errors.CollectionTooLong),
+    ):
+        events = CollectionEvents(Site(service), bounds)
+        shown = read(events, files)
+        assert said.sentence.split(",")[0] in shown["status"]
+        assert len(events.held.of("me").pages) == kept
+        assert shown["ask"]["interactive"] and not shown["stop"]["interactive"]
+
+
+def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str]) -> None:
+    stream = events.read(files=files, keep="1", model="tiny", session="me", **FORM)
+    for shown in stream:
+        if "Read one.png" in shown.get("status", ""):
+            with pytest.raises(gr.Error, match="still being read"):
+                ask(events)
+            events.stop(session="me")
+    assert errors.Stopped.sentence in shown["status"]
+    collection = events.held.of("me")
+    assert len(collection.pages) == 1 and not collection.work.locked()
+    held = collection.pictures
+    assert held is not None and held.held_bytes > 0
+    events.leave(session="me")
+    assert held.held_bytes == 0 and len(events.held) == 0 and not events.site.service.busy()
+    read(events, files[:2])
+    empty = events.clear(session="me")
+    assert empty["tiles"] == drawing.tiles(Collection()) and not empty["csv"]["interactive"]
+
+
+def test_other_settings_and_other_engines_are_refused_in_a_sentence(
+    events: CollectionEvents, files: list[str]
+) -> None:
+    read(events, files[:1])
+    shown = read(events, files[1:2], keep="2")
+    assert "stored with another model or other settings" in shown["status"]
+    shown = read(events, files[1:2], session="b", keep="page", tokens="cdpruner", keep_tokens=0.5)
+    assert "chooses by the question" in shown["status"]
+
+    class Elsewhere(Engine):
+        """As where the model is in another process."""
+
+    vlm = tiny_qwen()
+    far = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Elsewhere(vlm))
+    shown = read(CollectionEvents(Site(far)), files[:1])
+    assert "runs in another process" in shown["status"]
+
+
+def test_the_oldest_collections_make_room_and_idle_ones_go(
+    picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Collections(most=2, idle_s=1000)
+    first = held.of("a")
+    held.of("b")
+    assert held.of("a") is first
+    second = held.of("b")
+    held.of("c")
+    assert first.closed and not second.closed and len(held) == 2
+    started: list[Any] = []
+    monkeypatch.setattr(threading.Timer, "start", lambda self: started.append(self))
+    waiting = held.of("b")
+    (timer,) = started
+    timer.function(*timer.args)
+    assert waiting.closed and len(held) == 1
+    held.drop("nobody")
+
+
+def test_a_pdf_is_a_page_each(
+    events: CollectionEvents, picture: fixtures.Picture, tmp_path: Path
+) -> None:
+    pytest.importorskip("pypdfium2")
+    first, second = picture(150, 120, seed=1), picture(90, 200, seed=2)
+    path, damaged = tmp_path / "two.pdf", tmp_path / "bad.pdf"
+    first.save(path, "PDF", save_all=True, append_images=[second])
+    damaged.write_bytes(b"%PDF-1.7\nnothing")
+    shown = read(events, [str(path), str(damaged)])
+    labels = [page.label for page in events.held.of("me").pages]
+    assert labels == ["two.pdf, page 1", "two.pdf, page 2"]
+    assert errors.PdfDamaged.sentence in shown["tiles"]
+    taken = clips.take(str(path), collects=True)
+    assert taken["clip"] is None and isinstance(taken["image"], Image.Image)
+    assert "Page 1 of 2" in taken["status"] and "Collection tab" in taken["status"]
+    assert "Collection" not in clips.take(str(path))["status"]
+    with pytest.raises(gr.Error, match="The PDF is damaged"):
+        clips.take(str(damaged))
