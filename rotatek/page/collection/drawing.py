@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from rotatek.page import confidence, markup
+from rotatek.inspect.doubt import Bin
+from rotatek.page import markup
 from rotatek.page.ask.words import words_of
 from rotatek.page.collection.visitors import CollectedPage, Collection, Question
 from rotatek.pictures import Answer
@@ -68,7 +69,7 @@ def _said(page: CollectedPage) -> Answer:
     return page.answer
 
 
-def table(collection: Collection, bins: Sequence[confidence.Bin]) -> str:
+def table(collection: Collection, bins: Sequence[Bin]) -> str:
     """Answers beside small pictures."""
     asked, rows = collection.asked, ranked(collection)
     if asked is None or not rows:
@@ -76,7 +77,7 @@ def table(collection: Collection, bins: Sequence[confidence.Bin]) -> str:
     body, doubted = "", False
     for number, page in rows:
         answer = _said(page)
-        doubt = not answer.error and confidence.doubted(answer.confidence, bins)
+        doubt = not answer.error and doubted(answer.confidence, bins)
         doubted = doubted or doubt
         body += _row(number, page, doubt)
     note = f'<p class="rk-note">{DOUBTED}</p>' if doubted else ""

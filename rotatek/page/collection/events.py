@@ -22,8 +22,9 @@ from rotatek.errors import (
     public_message,
 )
 from rotatek.inputs.request import clean_question, make_request, open_image
+from rotatek.inspect.doubt import Bin, doubted
 from rotatek.methods.settings import BASELINE
-from rotatek.page import confidence, markup
+from rotatek.page import markup
 from rotatek.page.ask.controls import Controls
 from rotatek.page.ask.export_events import message
 from rotatek.page.ask.highlights import look_of
@@ -180,7 +181,7 @@ class CollectionEvents:
             "csv": gr.update(interactive=bool(drawing.ranked(collection))),
         }
 
-    def _bins(self, collection: Collection) -> Sequence[confidence.Bin]:
+    def _bins(self, collection: Collection) -> Sequence[Bin]:
         return self.site.bins.get(collection.model, ())
 
     @refusing_stream
@@ -234,7 +235,7 @@ class CollectionEvents:
         for _, page in drawing.ranked(collection):
             said, picture = page.answer, page.picture
             assert said is not None and collection.asked is not None
-            doubt = not said.error and confidence.doubted(said.confidence, bins)
+            doubt = not said.error and doubted(said.confidence, bins)
             row = [
                 page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
                 "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,
