@@ -74,13 +74,13 @@ def table(collection: Collection, bins: Sequence[Bin]) -> str:
     asked, rows = collection.asked, ranked(collection)
     if asked is None or not rows:
         return f'<div class="rk-empty rk-low">{UNASKED}</div>'
-    body, doubted = "", False
+    body, has_doubt = "", False
     for number, page in rows:
         answer = _said(page)
         doubt = not answer.error and doubted(answer.confidence, bins)
-        doubted = doubted or doubt
+        has_doubt = has_doubt or doubt
         body += _row(number, page, doubt)
-    note = f'<p class="rk-note">{DOUBTED}</p>' if doubted else ""
+    note = f'<p class="rk-note">{DOUBTED}</p>' if has_doubt else ""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Page", "Answer", "Confidence"))
     return (
         f'<table class="rk-found"><caption class="rk-summary">{escape(asked.text)}</caption>'
