@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from rotatek.inspect.doubt import Bin
+from rotatek.inspect.doubt import Bin, doubted
 from rotatek.page import markup
 from rotatek.page.ask.words import words_of
 from rotatek.page.collection.visitors import CollectedPage, Collection, Question
