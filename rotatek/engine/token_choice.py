@@ -198,7 +198,7 @@ def warped(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor:
         scores = scores.masked_fill(scores < least, NEVER)
     if any(one.top_p < 1 for one in samplings):
         share = column([one.top_p for one in samplings])
-        ordered, index = scores.sort(-1, descending=True)
+        ordered, index = scores.sort(dim=-1, descending=True, stable=True)  # 16 bits tie
         probability = ordered.softmax(-1)
         before = probability.cumsum(-1) - probability  # of the likelier ones
         left_out = (before >= share) & (share < 1)

@@ -115,6 +115,17 @@ def test_penalties_and_biases() -> None:
     torch.testing.assert_close(found, expected)
 
 
+def test_ties_are_cut_alike_in_batches_of_any_size() -> None:
+    """Logits of 16 bits are often equal; of equal ones those with the lower numbers stay."""
+    logits = logits_like(40, 500).bfloat16().float()
+    own = Sampling(temperature=1.0, top_p=0.5, seed=1)
+    together = warped(logits, [own] * 40)
+    for place in range(40):
+        assert torch.equal(warped(logits[place : place + 1], [own])[0], together[place])
+    even = warped(torch.zeros(1, 8), [Sampling(temperature=1.0, top_p=0.49)])
+    assert (even > float("-inf")).nonzero()[:, 1].tolist() == [0, 1, 2, 3]
+
+
 def test_rows_of_every_kind_in_one_step_are_chosen_as_alone(vlm: VisionLanguageModel) -> None:
     from rotatek.engine.token_choice import TokenChoice
 
