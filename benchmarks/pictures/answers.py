@@ -56,14 +56,14 @@ def pages_of(suite: str, pages: int) -> Iterator[Page]:
     path = Path(suite)
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     for name in list(dict.fromkeys(line["image"] for line in lines))[:pages]:
-        own = [line for line in lines if line["image"] == name]
-        asked = [(line["question"], _accepted(line)) for line in own]
+        mine = [line for line in lines if line["image"] == name]
+        asked = [(line["question"], _accepted(line)) for line in mine]
         yield Page(open_image(path.parent / name), asked)
 
 
 def _accepted(line: Row) -> tuple[str, ...]:
     """A line's right answers."""
-    given = line.get("answers", line.get("answer", ()))
+    given: Any = line.get("answers", line.get("answer", ()))
     return (given,) if isinstance(given, str) else tuple(given)
 
 

@@ -7,6 +7,7 @@ weights give real times and bytes; their answers mean nothing. `tiny` runs the s
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -82,7 +83,7 @@ def reading(pictures: Pictures, pages: list[Any]) -> Row:
     took: dict[str, float] = dict.fromkeys(arms, 0.0)
     for page in pages:
         for name, arm in arms.items():
-            took[name] += 1000 * seconds(lambda arm=arm, page=page: arm(page)) / len(pages)
+            took[name] += 1000 * seconds(partial(arm, page)) / len(pages)
     more = took["index"] / took["reading"] - 1
     return {"page_ms": took, "index_over_reading": more}
 
