@@ -363,7 +363,7 @@ window.rotatekOpened = (() => {
     found.addEventListener("click", (event) => { if (event.target === found) found.close(); });
     found.addEventListener("close", () => window.rotatekLooks.dim());
     found.append(frame, side, close);
-    (document.querySelector(".gradio-container") || document.body).append(found);
+    (document.querySelector("#collection") || document.body).append(found); // where its rules reach
     return found;
   };
 

@@ -1,8 +1,8 @@
 """`python -m benchmarks pictures --part NAME`: stored pictures beside the model asked afresh.
 
 `times`: a page's first token, answer and bytes, and what `index` adds to reading. `answers`: how
-many are those of the uncompressed model. `full-size`: the first of these for Qwen2.5-VL-7B's shapes
-with random weights on a GPU.
+many are those of the uncompressed model. `many`: stores of 200 and 2,000 pages. `full-size`: the
+first of these for Qwen2.5-VL-7B's shapes with random weights on a GPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,15 @@ import torch
 from benchmarks.harness import chosen, machine
 from benchmarks.pictures.answers import answers
 from benchmarks.pictures.full_size import full_size
+from benchmarks.pictures.many import many
 from benchmarks.pictures.times import times_of
 from rotatek import load
 from rotatek.methods.settings import Settings
 
 Row = dict[str, Any]
 FULL_SIZE: Final = "full-size"
-PARTS: Final = ("times", "answers", FULL_SIZE)
+SIZES: Final = (200, 2_000)  # of the stores of `many`
+PARTS: Final = ("times", "answers", "many", FULL_SIZE)
 
 
 def pictures(
@@ -59,6 +61,9 @@ def pictures(
     vlm = load(model, device)
     if part == "times":
         yield {f"times, {model}": machine() | times_of(vlm, Settings.of(bits=bits), pages, side)}
+        return
+    if part == "many":
+        yield {f"many, {model}": machine() | many(vlm, Settings.of(bits=bits), pages, SIZES)}
         return
     for suite in suites:
         found = answers(vlm, suite, pages, bits, weigh)

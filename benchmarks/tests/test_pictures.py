@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.pictures.many import many
+from rotatek.methods.settings import Settings
+from tests.tiny import tiny_qwen
 
 WITHOUT = """
 import sys
@@ -48,6 +51,13 @@ def test_answers_are_compared_with_the_uncompressed_models_own(tmp_path: Path, r
     }  # fmt: skip
 
 
+def test_many_pages_are_asked_from_links_to_a_few() -> None:
+    found = many(tiny_qwen(), Settings.of(bits=1), 4, (12, 30))
+    assert set(found) == {"12 pages", "30 pages", "afresh", "times_as_many"}
+    assert all(found[f"{count} pages"]["opens_s"] < 1 for count in (12, 30))
+    assert found["times_as_many"] > 0 and found["12 pages"]["held_mb"] < 20
+
+
 def test_a_part_that_there_is_not_is_refused() -> None:
-    with pytest.raises(SystemExit, match="choose from: times; answers; full-size"):
+    with pytest.raises(SystemExit, match="choose from: times; answers; many; full-size"):
         main(["pictures", "--part", "none"])

@@ -285,3 +285,51 @@ def test_names_may_be_shortened_where_they_are_clear(tmp_path: Path) -> None:
     assert store.find(str(tmp_path / "a.pdf")) == ["abcdef01", "abcdef02"]
     store.forget(["abcdef01", "nobody"])
     assert store.find(str(tmp_path / "a.pdf")) == ["abcdef02"]
+
+
+def test_replicas_share_the_folder(picture: Picture, tmp_path: Path) -> None:
+    """As in a cluster: each has a model of its own, and one opens what another one has read."""
+    one, two = (Pictures(Engine(tiny_qwen()), BITS, tmp_path / "store") for _ in range(2))
+    page = one.add(picture(150, 120, seed=1))
+    assert two.names() == [page.name] and two.find(page.name) == page
+    assert two.ask(page, "what?", 4) == one.ask(page, "what?", 4)
+    assert two.counts == {"loaded": 1} and one.counts["loaded"] == 0
+    assert two.add(picture(150, 120, seed=1)) == page and two.counts["read"] == 0
+    one.forget(page)
+    assert two.find(page.name) is None
+    assert two.ask(page, "what?", 4)  # what it holds ready it still answers
+    fresh = Pictures(Engine(tiny_qwen()), BITS, tmp_path / "store")
+    with pytest.raises(errors.UserError, match="not held any more"):
+        fresh.ask(page, "what?", 4)
+
+
+@pytest.mark.alone
+def test_a_page_of_two_thousand_takes_what_a_page_of_twenty_takes(
+    made: Pictures, engine: Engine, tmp_path: Path
+) -> None:
+    """And what is held in memory stays within its bound."""
+    assert made.store is not None
+    one = made.store.names()[0]
+    took, most = {}, 20 * max(made._sizes.values())
+    for count in (20, 2_000):
+        folder = tmp_path / str(count)
+        pictures = Pictures(engine, BITS, folder, memory=most)
+        store, facts = pictures.store, made.store.facts(one) or {}
+        assert store is not None
+        for number in range(count):  # links to one page's file, under names of their own
+            name = f"{number:040x}"
+            file = f"{name}.{facts['digest'][:8]}.cache"
+            os.link(made.store.pages / facts["file"], store.pages / file)
+            told = json.dumps(facts | {"name": name, "file": file})
+            (store.pages / f"{name}.json").write_text(told)
+        began = time.perf_counter()
+        names = Pictures(engine, BITS, folder).names()
+        assert len(names) == count and time.perf_counter() - began <= 1
+        asked = [names[number * count // 60] for number in range(60)]
+        pictures.ask(asked[:8], "what?", 2)
+        began = time.process_time()
+        assert len(pictures.ask(asked, "what?", 2)) == 60
+        took[count] = time.process_time() - began
+        assert pictures.held_bytes <= most
+        pictures.close()
+    assert took[2_000] <= 2 * took[20], took

@@ -43,7 +43,7 @@ def _tile(number: int, page: CollectedPage) -> str:
     return (
         f'<li><button type="button" data-page="{number}" title="{label}">'
         f'<img src="{page.thumbnail}" alt=""><span class="rk-name-of">{label}</span>'
-        f'<span class="rk-bytes">{before} <i aria-label="to">→</i> <b>{after}</b></span>'
+        f'<span class="rk-bytes">{before} → <b>{after}</b></span>'
         "</button></li>"
     )
 
