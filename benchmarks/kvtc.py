@@ -94,7 +94,7 @@ class Rope:
         )
 
     def turned(self, keys: Tensor, places: Tensor, layer: int, back: bool = False) -> Tensor:
-        """Keys [1, H, n, d] float32 turned to places [n], or back."""
+        """Keys [1, H, n, d] float32 rotated to positions [n], or back."""
         more: list[Any] = []
         if hasattr(self.embedding, "layer_types"):  # which have embeddings of their own
             more = [self.kinds[layer]]

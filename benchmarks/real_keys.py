@@ -1,7 +1,7 @@
 """What compressed caches do to the Keys of a pretrained language model.
 
 A text's first tokens stand for the picture: `visual` may be any mask, so any causal model of
-transformers can be asked. Of each segment the first 4 tokens stay text, as a chat template stands
+transformers can be asked. Of each segment the first 4 tokens stay text, like a chat template
 before a picture; `context` tokens are compressed; 48 more are the question. One prefill fills the
 caches of all settings, and the next 192 tokens are scored by teacher forcing against the plain
 cache: nats that a token costs more, the divergence of its distribution (KL), and how often the most

@@ -213,7 +213,7 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
 
 
 def reads_packed(device: torch.device) -> bool:
-    """Whether digits are read as they are packed, with places and counts that the host knows."""
+    """Whether digits are read as they are packed, with `places` and counts known to the host."""
     return device.type == "cpu"
 
 

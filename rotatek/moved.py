@@ -1,5 +1,7 @@
 """Names of modules before the layout of 0.2: they load their successors, with a warning.
 
+Older names of a class's methods warn, too.
+
 To be deleted one release later.
 """
 
@@ -39,6 +41,11 @@ SUCCESSORS: Final = {
     "rotatek.tokens": "rotatek.methods.tokens",
     "rotatek.trace": "rotatek.inspect.trace",
 }
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller's caller of a name that will be deleted."""
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
 
 
 def successor(name: str) -> str:

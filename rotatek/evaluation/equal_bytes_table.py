@@ -130,7 +130,7 @@ def rows_of(scales: Sequence[Scale], classes: tuple[frozenset[str], ...]) -> Ite
     before.
     """
     droppers = [kind() for kind in pruners() if kind.of_paper]
-    forms: list[ChannelMethod] = [Full(), *(kind().at(QUARTER) for kind in reducers())]
+    forms: list[ChannelMethod] = [Full(), *(kind().with_keep(QUARTER) for kind in reducers())]
     forms += [one.with_share(0.0) for one in rivals().values()] + adapting()
     seen: set[Settings] = set()
     most = scales[max(range(len(classes)), key=lambda place: len(classes[place]))]

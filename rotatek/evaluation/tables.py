@@ -176,7 +176,7 @@ def frontier_table(pruner: type[TokenPruner]) -> Table:
         only = f"{label} only, KV {nominal:.4g}"
         rows.append(Row(only, _alone(pruner, nominal), f"{label} only"))
         for channels in FRONTIER:
-            made = method().at(channels)
+            made = method().with_keep(channels)
             keep = matched_keep_tokens(nominal, made.nominal_share)
             line = f"{label} + {method.label} {channels:.4g}"
             name = f"{line}, KV {nominal:.4g}"

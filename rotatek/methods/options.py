@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, ClassVar, Final, Literal, Self
 
 from rotatek.errors import SettingError
+from rotatek.moved import warn_renamed
 
 Kind = Literal["fraction", "number", "integer", "choice", "path"]
 Place = Literal["main", "beyond", "more", "hidden"]
@@ -191,4 +192,5 @@ class Method(ABC):
 
     def at(self, keep: float) -> Self:
         """The older name of `with_keep`, for one release."""
+        warn_renamed("at", "with_keep")
         return self.with_keep(keep)

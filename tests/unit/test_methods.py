@@ -327,3 +327,13 @@ def test_interleaved_requests_do_not_meet(picture: Picture) -> None:
         for words, run in zip(said, runs, strict=True):
             words += next(run).tokens
     assert said == alone
+
+
+def test_older_names_of_a_methods_forms_warn() -> None:
+    method = CHANNELS.default()
+    with pytest.warns(DeprecationWarning, match="at is now with_keep"):
+        assert method.at(0.5) == method.with_keep(0.5)
+    with pytest.warns(DeprecationWarning, match="within is now with_share"):
+        assert method.within(0.25) == method.with_share(0.25)
+    with pytest.warns(DeprecationWarning, match="beyond is now extensions"):
+        assert method.beyond == method.extensions

@@ -20,6 +20,7 @@ from rotatek.methods.channels.store import Store
 from rotatek.methods.options import Method, choice, option
 from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.shares import channels_kept
+from rotatek.moved import warn_renamed
 
 Relation = Literal["at least", "about"]
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
@@ -68,8 +69,6 @@ class LayerStates:
         if what not in self.made:
             self.made[what] = make()
         return self.made[what]
-
-    once = cached  # the older name
 
 
 @dataclass(frozen=True)
@@ -250,11 +249,13 @@ class ChannelMethod(Method):
 
     def within(self, share: float) -> Self:
         """The older name of `with_share`, for one release."""
+        warn_renamed("within", "with_share")
         return self.with_share(share)
 
     @property
     def beyond(self) -> str:
         """The older name of `extensions`, for one release."""
+        warn_renamed("beyond", "extensions")
         return self.extensions
 
     @classmethod

@@ -62,8 +62,6 @@ class LayerGroup:
         """`make()`, computed once for each `what` of these layers."""
         return self.parts[0].cached((tuple(part.layer for part in self.parts), what), make)
 
-    once = cached  # the older name
-
     def of(self, name: str) -> Tensor:
         """That field of all states, [L * B, ...]: joined on each call, so that it can be freed."""
         each = [getattr(part, name) for part in self.parts]

@@ -1,7 +1,7 @@
 """AdaKV: heads share a layer's budget of tokens (Feng et al., arXiv 2407.11550).
 
 The tokens that score best among all heads of a layer stay, so that a head whose attention is spread
-keeps more than one that looks at few. As in the authors' code a fifth of the budget is even, and
+keeps more than one that attends to few. As in the authors' code a fifth of the budget is even, and
 the rest is handed out. Scores are SnapKV's, as in the paper's Ada-SnapKV.
 """
 

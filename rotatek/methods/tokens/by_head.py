@@ -53,7 +53,7 @@ def _text_scores(query: Tensor, text: Text, window: Tensor) -> Tensor:
 
 
 def pooled(attention: Tensor, width: int) -> Tensor:
-    """The largest of `width` neighbours, so that what stands beside a chosen token stays, too."""
+    """The largest of `width` neighbours, so that tokens beside a chosen one stay, too."""
     return max_pool1d(attention, width, stride=1, padding=width // 2)
 
 

@@ -167,7 +167,7 @@ def answer_tokens(run: Run, trace: Trace) -> tuple[list[str], list[int]]:
 
 def basis_of(method: ChannelMethod) -> ChannelMethod:
     """Equal for methods whose rotation and whose order of channels are the same at any width."""
-    return method.for_figures().at(1.0)
+    return method.for_figures().with_keep(1.0)
 
 
 def spectra(run: Run, trace: Trace, method: ChannelMethod) -> np.ndarray:
