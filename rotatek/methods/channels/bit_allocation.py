@@ -17,9 +17,6 @@ from kernels.planes import DEPTHS, GRANULE, TILE
 
 # Share of a Gaussian's variance that a uniform quantiser of so many bits leaves.
 DISTORTION: Final = {0: 1.0, 2: 0.119, 4: 0.0115, 6: 0.001, 8: 1e-4}
-# What leaving a channel out costs under a budget of bytes, over its energy. Errors of rounding are
-# independent between tokens; those of a channel that is left out are not, and add up.
-OMITTED: Final = 2.0
 COLUMN_EXTRA: Final = 4  # bytes of a column of the basis beside its d numbers: its scale
 FILLING: Final = 12  # smaller steps that may follow the first one that a budget of bytes cannot pay
 
@@ -35,13 +32,12 @@ class BitDemand(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _quantisers(device: torch.device, omitted: float) -> tuple[Tensor, Tensor]:
+def _quantisers(device: torch.device) -> tuple[Tensor, Tensor]:
     """Constants, copied to a device once: what each of `DEPTHS` saves of a channel's loss, beside
     its bytes a token; and by the number of the depth that the first step goes to, [4, 3, 4], every
     step's rise in bits, its part of what is saved, and whether it is the first."""
     depths = torch.tensor((0, *DEPTHS), dtype=torch.float64)
     left = torch.tensor([DISTORTION[int(depth)] for depth in depths], dtype=torch.float64)
-    left[0] *= omitted
     steps = torch.zeros(len(DEPTHS), 3, len(DEPTHS), dtype=torch.float64)
     for first in range(len(DEPTHS)):
         for place in range(first, len(DEPTHS)):
@@ -49,10 +45,10 @@ def _quantisers(device: torch.device, omitted: float) -> tuple[Tensor, Tensor]:
             steps[first, 0, place] = depths[place + 1] - depths[below]
             steps[first, 1, place] = left[below] - left[place + 1]
             steps[first, 2, place] = place == first
-    return torch.stack([left[0] - left[1:], depths[1:] / 8]).to(device), steps.to(device)
+    return torch.stack([1 - left[1:], depths[1:] / 8]).to(device), steps.to(device)
 
 
-def _hull(tokens: Tensor, column: int, omitted: float) -> tuple[Tensor, Tensor, Tensor]:
+def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     """Steps of falling gain per byte, one for each of `DEPTHS`, from tokens [...].
 
     The first step may pass over depths, since it alone pays for the column; a depth passed over has
@@ -61,7 +57,7 @@ def _hull(tokens: Tensor, column: int, omitted: float) -> tuple[Tensor, Tensor, 
     Returns:
         bits gained, loss saved of one, bytes a channel: [..., 4] each.
     """
-    (saves, weighs), steps = _quantisers(tokens.device, omitted)
+    (saves, weighs), steps = _quantisers(tokens.device)
     rows = ((tokens + (TILE - 1)) // TILE * TILE)[..., None]
     first = (saves / (rows * weighs + column).clamp(min=1e-9)).argmax(-1)
     rise, saved, opens = steps[first].unbind(-2)
@@ -97,10 +93,9 @@ def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
     """As `allot_groups`, where a sample's digits and columns are to take `budget` bytes, [B].
 
     The steps that gain most for a byte come first. The next one may be too large for what is left:
-    then smaller ones fill it, as long as the total comes nearer to the budget. To leave a channel
-    out costs `OMITTED` times its energy.
+    then smaller ones fill it, as long as the total comes nearer to the budget.
     """
-    ladder = Ladder.of(claims, OMITTED)
+    ladder = Ladder.of(claims)
     bought = ladder.first_steps(ladder.price, budget.double())
     for _ in range(FILLING):
         bought = ladder.one_more(bought, budget.double())
@@ -120,13 +115,13 @@ class Ladder(NamedTuple):
     up: Tensor
 
     @classmethod
-    def of(cls, claims: Sequence[BitDemand], omitted: float = 1.0) -> "Ladder":
-        """The steps of all claims; omitted: what leaving a channel out costs, over its energy."""
+    def of(cls, claims: Sequence[BitDemand]) -> "Ladder":
+        """The steps of all claims."""
         found = []
         for claim in claims:
             energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
             energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
-            up, saved, price = _hull(claim.tokens, claim.column, omitted)
+            up, saved, price = _hull(claim.tokens, claim.column)
             gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
             cost = up * (GRANULE * claim.tokens)[..., None]
             parts = gain, *(each[:, :, None, None] for each in (cost, GRANULE * price, up))

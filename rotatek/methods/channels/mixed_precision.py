@@ -38,7 +38,7 @@ from rotatek.methods.channels.bit_allocation import (
 )
 from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
 from rotatek.methods.channels.store import Store
-from rotatek.methods.channels.token_importance import Importance, importance
+from rotatek.methods.channels.token_importance import STREAM_POWER, Importance, importance
 from rotatek.methods.rotation.stored_bases import LayerAxes
 
 AXIS_BYTES: Final = 1  # of the number of a calibration's axis
@@ -188,15 +188,19 @@ def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
 
 
 def moments(
-    layers: LayerGroup, weighting: str = "paper", window: Window | None = None
+    layers: LayerGroup,
+    weighting: str = "paper",
+    window: Window | None = None,
+    power: float = STREAM_POWER,
 ) -> tuple[MomentStats, MomentStats]:
     """Means, covariances and rates of layers alike, of Keys and of Values; nothing waits.
 
     The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
-    projection's where it is known. window: `window_of` the layers, if the caller has it.
+    projection's where it is known. window: `window_of` the layers, if the caller has it; power: of
+    the residual stream's size that rates are relative to.
     """
     window = window or window_of(layers)
-    seen, shares = importance_of(layers, window), shares_of(layers, window)
+    seen, shares = importance_of(layers, window).over(power), shares_of(layers, window)
     heads, work = window.keys.shape[1], rotation.weighted_moments
     weights = rotation.logit_weights(window.queries, heads, window.alive)
     if weighting == "none":  # the same for all channels, so that heads stay comparable
@@ -215,11 +219,13 @@ def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
     )
 
 
-def measure(stores: Sequence[BitStore], weighting: str, keep: bool = False) -> LayersOfOneForm:
+def measure(
+    stores: Sequence[BitStore], weighting: str, keep: bool = False, power: float = STREAM_POWER
+) -> LayersOfOneForm:
     """Moments and rates of layers alike, as `moments`, for `fill`; keep: their joined states."""
     layers = LayerGroup([held(store.pending) for store in stores])
     window = window_of(layers)
-    sides = moments(layers, weighting, window)
+    sides = moments(layers, weighting, window, power)
     known = [calibrated(part) for part in layers.parts]
     given = [axes.on(sides[0].mean.device) for axes in known if axes is not None]
     if given:

@@ -67,6 +67,7 @@ from rotatek.methods.channels.mixed_precision import (
 )
 from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.token_importance import BYTES_POWER, STREAM_POWER
 from rotatek.methods.options import choice, option, options_of
 from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
 from rotatek.methods.shares import channels_kept
@@ -188,8 +189,9 @@ class RotateK(RotationOptions):
         in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
+        power = STREAM_POWER if self.smaller is None else BYTES_POWER
         for group in ready(unmeasured, most, shared):
-            measure(group, self.weighting, keep=shared)
+            measure(group, self.weighting, keep=shared, power=power)
             pause()
         if shared and waiting:
             groups = {id(store.group): held(store.group) for store in waiting}

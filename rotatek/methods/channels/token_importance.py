@@ -18,6 +18,7 @@ from kernels.dispatch import window_attention
 from kernels.window_attention_reference import Window
 
 STREAM_POWER: Final = 0.5  # of the residual stream's squared size: what an output's error is over
+BYTES_POWER: Final = 0.75  # the same under a budget of bytes
 
 
 class Importance(NamedTuple):
@@ -26,11 +27,20 @@ class Importance(NamedTuple):
     mass: [B, N] mean attention of the window's queries in all heads, at most one in all.
     key_rate, value_rate: [B, Hkv] squared error of the output, relative to the residual stream,
         for a unit of variance.
+    size: [B] the residual stream's squared size, or None where it is not known.
     """
 
     mass: Tensor
     key_rate: Tensor
     value_rate: Tensor
+    size: Tensor | None = None
+
+    def over(self, power: float) -> "Importance":
+        """The same with rates relative to another power of the stream's size."""
+        if self.size is None or power == STREAM_POWER:
+            return self
+        more = self.size.pow(STREAM_POWER - power)[:, None]
+        return self._replace(key_rate=self.key_rate * more, value_rate=self.value_rate * more)
 
 
 def importance(seen: Window, stream: Tensor | None) -> Importance:
@@ -45,8 +55,9 @@ def importance(seen: Window, stream: Tensor | None) -> Importance:
     mass, spread, squares = window_attention(seen)
     real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
     count = real * (seen.queries.shape[1] // heads)
-    over = count
+    over, size = count, None
     if stream is not None:
-        size = stream.float().square().sum((2, 3)) / real
-        over = count * size.clamp(min=1e-30).pow(STREAM_POWER)
-    return Importance(mass / (heads * count), spread / over, squares / over)
+        size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
+        over = count * size.pow(STREAM_POWER)
+        size = size[:, 0]
+    return Importance(mass / (heads * count), spread / over, squares / over, size)
