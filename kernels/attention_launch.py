@@ -27,9 +27,11 @@ from .packed_attention_launch import (
     slots_of,
 )
 from .plan import Config, Plan, Work, device_facts, layout
+from .planes import samples
 from .reference import MULTIPLE, Text, Unsupported, Visual
 
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
+MOST_ROWS = 4096  # new tokens that one launch attends to, over all samples
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
 SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 
@@ -129,6 +131,68 @@ def attend_triton(
         visual = Visual(text.keys, text.values, lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0], older, text.past)
     return _launch(q, visual, text, scale, config, splits, pdl)
+
+
+def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
+    """Attention of several new tokens: each is a row of its own, with a text that ends at it.
+
+    Rows of a sample read the same words of planes and the same bases, which then lie in the cache;
+    only tables are repeated, and the text where there are several samples.
+
+    Args:
+        q: [B, Hq, T, d].
+        visual: planes, or any compressed tokens of one sample, or None.
+        text: the others, without 8-bit rows.
+        scale: factor of the scores.
+
+    Raises:
+        Unsupported: for 8-bit text, several samples without planes, or where `refusal` says so.
+    """
+    B, Hq, T, d = q.shape
+    packed = visual is None or visual.key_planes is not None
+    if text.past is not None or (B > 1 and not packed):
+        raise Unsupported("several new tokens beside 8-bit text, or samples without planes")
+    ends = text.lengths
+    if ends is None:
+        ends = torch.full((B,), text.keys.shape[2], dtype=torch.int32, device=q.device)
+    found, step = [], max(1, MOST_ROWS // B)
+    for first in range(0, T, step):
+        part = q[:, :, first : first + step]
+        count = part.shape[2]
+        rows = torch.arange(B, device=q.device).repeat_interleave(count)
+        behind = torch.arange(T - 1 - first, T - 1 - first - count, -1, device=q.device).repeat(B)
+        lengths = (ends[rows] - behind).clamp(min=1).int()  # padding's rows are read by nobody
+        own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
+        queries = part.transpose(1, 2).reshape(B * count, Hq, 1, d)
+        out = attend_triton(queries, _visual_rows(visual, rows), own, scale)
+        found.append(out.view(B, count, Hq, d).transpose(1, 2))
+    return torch.cat(found, 2)
+
+
+def _repeated(states: Tensor, rows: Tensor) -> Tensor:
+    """The samples `rows` of [B, ...]; a view of a single one."""
+    return states.expand(len(rows), *states.shape[1:]) if len(states) == 1 else states[rows]
+
+
+def _visual_rows(visual: Visual | None, rows: Tensor) -> Visual | None:
+    """The visual tokens of the samples `rows`: tables are repeated, numbers are not."""
+    if visual is None:
+        return None
+    keys, values = visual.key_planes, visual.value_planes
+    if keys is not None and values is not None:
+        visual = visual._replace(
+            key_planes=samples(keys, rows),
+            value_planes=samples(values, rows),
+        )
+    found = {
+        name: part[rows]  # contiguous, as kernels read tables
+        for name, part in visual._asdict().items()
+        if isinstance(part, Tensor) and name not in ("keys", "values")
+    }
+    for name in ("keys", "values"):
+        part = getattr(visual, name)
+        found[name] = part if part.dim() == 1 else _repeated(part, rows)
+    return visual._replace(**found, fresh=True)  # tables were written just now
 
 
 def _tokens(visual: Visual) -> int:

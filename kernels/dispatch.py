@@ -36,6 +36,7 @@ TRITON, REFERENCE = "triton", "reference"
 ATTENTION, SOLVER, PLANES, PAST, WINDOW = "attention", "solver", "planes", "past", "window"
 LAUNCHERS: Final = {  # a function, and the module that is imported at its first call on a GPU
     "attend_triton": ".attention_launch",
+    "attend_rows": ".attention_launch",
     "append_text": ".append",
     "window_attention": ".window_attention",
     "subspace": ".solver",
@@ -74,13 +75,17 @@ class Dispatcher:
 
         Out-of-memory errors pass through: the caller handles them, and no kernel is at fault.
         """
-        if q.shape[2] != 1 or _differ(visual):
-            return attend_reference(q, visual, text, scale)
         packed = visual is not None and visual.key_planes is not None
+        several = q.shape[2] != 1
+        alone = len(q) == 1 or packed or visual is None
+        if _differ(visual) or (several and (text.past is not None or not alone)):
+            return attend_reference(q, visual, text, scale)
         needed = ((ATTENTION, True), (PLANES, packed), (PAST, text.past is not None))
         kernels = [name for name, needs in needed if needs]
-        given = q, visual, text, scale
-        found: Tensor = self._run(kernels, q.device, "attend_triton", attend_reference, *given)
+        found: Tensor = self._run(
+            kernels, q.device, "attend_rows" if several else "attend_triton", attend_reference,
+            q, visual, text, scale,
+        )  # fmt: skip
         return found
 
     def append(self, text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:

@@ -1,15 +1,19 @@
 """Decode attention against float64, over a representative part of the hardware grid."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from benchmarks.kernels.cases import PACKS, Case, attend_plain, grid, make
 from benchmarks.kernels.check import errors, families, passes
 from benchmarks.kernels.paper_kernels import attend_paper
-from kernels.attention_launch import attend_triton
+from kernels.attention_launch import attend_rows, attend_triton
 from kernels.dispatch import Dispatcher
 from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
-from kernels.reference import attend_reference
+from kernels.planes import samples
+from kernels.reference import Text, Unsupported, Visual, attend_reference
+from kernels.samples import sample, sample_planes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -145,6 +149,49 @@ def test_several_query_tokens_are_refused_by_the_kernel() -> None:
     q, visual, text = make(Case(F32), DEVICE)
     with pytest.raises(ValueError, match="more than one query token"):
         attend_triton(q.expand(-1, -1, 2, -1), visual, text, 1.0)
+
+
+def several(kind: str) -> tuple[torch.Tensor, Visual | None, Text]:
+    """Three new tokens of each sample, in bf16: of planes, of one sample's Keys, of text alone."""
+    make_sample = sample_planes if kind.startswith("planes") else sample
+    case = () if make_sample is sample_planes else (32, None)
+    q, visual, text = make_sample(torch.device(DEVICE), BF16, *case)
+    noise = torch.Generator().manual_seed(3)
+    q = torch.randn(len(q), q.shape[1], 3, q.shape[3], generator=noise).to(q)
+    if kind == "text":
+        return q, None, text
+    if kind == "planes":
+        return q, visual, text
+    one: dict[str, Any] = {  # the second sample alone
+        name: each[1:] if each.dim() > 1 or name == "lengths" else each
+        for name, each in visual._asdict().items()
+        if isinstance(each, torch.Tensor)
+    }
+    if visual.key_planes is not None and visual.value_planes is not None:
+        rows = torch.tensor([1], device=DEVICE)
+        for side in ("key_planes", "value_planes"):
+            one[side] = samples(getattr(visual, side), rows)
+    assert text.lengths is not None
+    return q[1:], visual._replace(**one), Text(text.keys[1:], text.values[1:], text.lengths[1:])
+
+
+@pytest.mark.parametrize("most", [4096, 2])
+@pytest.mark.parametrize("kind", ["planes", "planes of one", "one", "text"])
+def test_several_new_tokens_are_rows(monkeypatch: pytest.MonkeyPatch, kind: str, most: int) -> None:
+    monkeypatch.setattr("kernels.attention_launch.MOST_ROWS", most)
+    q, visual, text = several(kind)
+    got = attend_rows(q, visual, text, 0.1)
+    want = attend_reference(q, visual, text, 0.1)
+    assert got.shape == want.shape
+    torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=2e-2)
+    first = attend_triton(q[:, :, -1:].contiguous(), visual, text, 0.1)
+    torch.testing.assert_close(got[:, :, -1:], first, rtol=0, atol=1e-2)
+
+
+def test_rows_of_several_samples_need_planes() -> None:
+    q, visual, text = sample(torch.device(DEVICE), BF16, 32, None)
+    with pytest.raises(Unsupported):
+        attend_rows(q.expand(-1, -1, 2, -1), visual, text, 0.1)
 
 
 def test_dispatcher_uses_the_reference_on_cpu_and_says_so() -> None:

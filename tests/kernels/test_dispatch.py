@@ -201,6 +201,28 @@ def test_an_unsupported_call_is_bypassed_aloud(
     assert "a head of 512" in dispatcher.status("cuda").reason and caplog.records
 
 
+@pytest.mark.parametrize(("tokens", "samples", "rows"), [(2, 1, 1), (2, 2, 0), (1, 2, 0)])
+def test_several_new_tokens_of_one_sample_are_rows(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, samples: int, rows: int
+) -> None:
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    fields: dict[str, Any] = {
+        k: v[:samples] for k, v in visual._asdict().items() if isinstance(v, torch.Tensor)
+    }
+    visual = visual._replace(**fields)
+    assert text.lengths is not None
+    text = Text(text.keys[:samples], text.values[:samples], text.lengths[:samples])
+    q = q[:samples].expand(-1, -1, tokens, -1)
+    called: list[str] = []
+    fake = SimpleNamespace(
+        attend_rows=lambda *given: called.append("rows"),
+        attend_triton=lambda *given: called.append("one"),
+    )
+    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
+    Dispatcher().attend(q.as_subclass(OnGpu), visual, text, 0.1)
+    assert called.count("rows") == rows and called.count("one") == (tokens == 1)
+
+
 def test_the_self_test_covers_8_bit_caches() -> None:
     q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None, narrow=True)
     assert visual.keys.dtype == visual.values.dtype == torch.int8

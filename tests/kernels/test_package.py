@@ -42,5 +42,7 @@ def test_what_is_loaded_on_a_gpu_alone_exists() -> None:
     tree = ast.parse((FOLDER / "dispatch.py").read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     runs = [node.args[2] for node in calls if ast.unparse(node.func) == "self._run"]
-    named = {node.value for node in runs if isinstance(node, ast.Constant)}
-    assert len(runs) == 5 and named == {"attend_triton", "append_text", "window_attention"}
+    parts = [part for node in runs for part in ast.walk(node)]
+    named = {part.value for part in parts if isinstance(part, ast.Constant)}
+    functions = {"attend_triton", "attend_rows", "append_text", "window_attention"}
+    assert len(runs) == 5 and named == functions
