@@ -9,7 +9,7 @@ from rotatek.service.run import Run
 def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
     """One calm sentence, or none: about the uncompressed answer of a finished run.
 
-    bins: by model; models that nobody has measured are doubted at low confidence alone.
+    bins: by model; models that were not measured are doubted at low confidence alone.
     """
     done = next(iter(run.columns.values())).finished
     if done is None or not done.new_tokens or run.stopped:
