@@ -360,7 +360,7 @@ def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Ima
 
 
 def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:
-    """Uncompressed, it looks where the model looks that is asked afresh."""
+    """Uncompressed, it attends where the model attends that is asked afresh."""
     pictures, image = Pictures(engine, FULL), shown[0]
     page = pictures.add(image)
     (answer,) = pictures.ask(page, "what?", 8)
