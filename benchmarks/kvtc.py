@@ -96,7 +96,9 @@ class Rope:
     def turned(self, keys: Tensor, places: Tensor, layer: int, back: bool = False) -> Tensor:
         """Keys [1, H, n, d] float32 rotated to positions [n], or back."""
         more: list[Any] = []
-        if hasattr(self.embedding, "layer_types"):  # which have embeddings of their own
+        if (
+            hasattr(self.embedding, "layer_types") and self.kinds
+        ):  # which have embeddings of their own
             more = [self.kinds[layer]]
         cos, sin = self.embedding(keys, places[None], *more)
         low, high = keys.chunk(2, -1)
@@ -195,7 +197,8 @@ class Kvtc(ChannelMethod):
     @classmethod
     def made(cls, found: Calibration, mean_bits: float) -> "Kvtc":
         """With so many bits a number before the entropy code."""
-        sides, bits = found.sides(), {}
+        sides = found.sides()
+        bits: dict[tuple[int, str], Tensor] = {}
         for side in SIDES:
             layers = [key for key in sides if key[1] == side]
             chosen = allotted(torch.cat([sides[key].error for key in layers]), mean_bits)

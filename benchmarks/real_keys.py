@@ -185,7 +185,11 @@ def prompt_of(ids: Tensor, context: int, other: Tensor | None = None) -> Prompt:
 
 @torch.inference_mode()
 def rows_of(
-    model: PreTrainedModel, known: Sequence[Any], prompt: Prompt, context: int, arms: Arms
+    model: PreTrainedModel,
+    known: tuple[str, int, str, int],
+    prompt: Prompt,
+    context: int,
+    arms: Arms,
 ) -> Iterator[Row]:
     """One segment under every arm; known: the first fields of its rows."""
     prepare(model)
@@ -213,10 +217,10 @@ def rows_of(
             got = scored(model, cache, tail)
             yield Row(
                 *known, label,
-                live=round((count.total - count.parts["text"]) / full, 5),
-                nats=round(-float(got.gather(-1, said).mean()) - cost, 5),
-                kl=round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
-                top1=round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
+                round((count.total - count.parts["text"]) / full, 5),
+                round(-float(got.gather(-1, said).mean()) - cost, 5),
+                round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
+                round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
             )  # fmt: skip
             cache.close()
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from docs import frontier
+from docs import frontier, real_keys
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
@@ -277,6 +277,10 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
         "families": lambda: full_size(speeds, (), kept),
         "parts": lambda: bench(speeds, "baselines"),
         "planes": lambda: bench(speeds, "planes"),
+        "real-keys": real_keys.sizes_table,
+        "real-keys-first": lambda: real_keys.settings_table(1024, "first"),
+        "real-keys-later": lambda: real_keys.settings_table(1024, "later"),
+        "spectra": real_keys.spectra_table,
     }
 
 
@@ -297,6 +301,7 @@ def main() -> None:
     save(results, speeds, RESULTS)
     read_back = Results.load(RESULTS)
     frontier.draw(read_back)
+    real_keys.draw()
     made = blocks(read_back, records(RESULTS / SPEED, Speed))
     for path in texts():
         path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")

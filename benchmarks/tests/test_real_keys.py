@@ -120,7 +120,7 @@ def test_segments_take_turns_between_texts() -> None:
 
 
 def test_a_gguf_file_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real_keys.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(SystemExit, match="pip install gguf"):
         real_keys.load("some/model.gguf", "cpu", "float32")
 

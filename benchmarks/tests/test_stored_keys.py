@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import stored_keys
 from benchmarks.__main__ import main
-from benchmarks.kvtc import BITS, Calibration, Kvtc, Rope, allotted, quantised, step_of
+from benchmarks.kvtc import BITS, Calibration, Kvtc, KvtcStore, Rope, allotted, quantised, step_of
 from benchmarks.tests.test_real_keys import CONTEXT, text, tiny
 from rotatek.methods.channels import LayerStates
 
@@ -71,12 +71,12 @@ def test_more_bits_err_less_and_weigh_what_is_deflated() -> None:
     for seed in (1, 2):
         for layer in (0, 1):
             found.record(states(seed, layer))
-    errors, sizes = [], []
+    errors, sizes, other = [], [], states(3)
     for bits in (0.5, 2.0, 6.0):
-        layer = states(3)
-        store = Kvtc.made(found, bits).compress(layer)
+        store = Kvtc.made(found, bits).compress(other)
+        assert isinstance(store, KvtcStore)
         read = store.read()
-        errors.append(float((read.keys - layer.keys).square().mean() / layer.keys.var()))
+        errors.append(float((read.keys - other.keys).square().mean() / other.keys.var()))
         sizes.append(sum(code.nbytes for code in store.codes))
         for code in store.codes:
             assert len(zlib.decompress(code.deflated)) == 60 * len(code.steps)

@@ -9,7 +9,7 @@ REAL_KEYS: Final = "real-keys.csv"
 SPECTRA: Final = "real-keys-spectra.csv"
 FIRST, LATER = "first", "later"  # the question is read before or after the context is compressed
 
-Record = TypeVar("Record", bound=NamedTuple)
+Record = TypeVar("Record", bound=tuple)  # a class of NamedTuple
 
 
 class Divergence(NamedTuple):
@@ -81,7 +81,7 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     return [kind(**{name: types[name](line[name]) for name in types}) for line in lines]
 
 
-def write(path: Path, rows: Iterable[NamedTuple], fields: Sequence[str]) -> None:
+def write(path: Path, rows: Iterable[tuple], fields: Sequence[str]) -> None:
     """Write a table."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -239,9 +239,9 @@ def test_the_engine_answers_and_follows_up(picture: Picture) -> None:
     assert not [event for event in events if isinstance(event, Failed)]
     done = [event for event in events if isinstance(event, Finished)]
     assert [event.column for event in done].count("adakv") == 2
-    for event in done:
-        assert (event.attention is None) == (event.column != "plain")
-        assert sum(event.metrics["bytes"].values()) == event.metrics["kv_bytes"]
+    for end in done:
+        assert (end.attention is None) == (end.column != "plain")
+        assert sum(end.metrics["bytes"].values()) == end.metrics["kv_bytes"]
     for event in events:
         if isinstance(event, Prefilled) and event.column in ("snapkv", "adakv"):
             assert event.visual_kept < event.visual_tokens

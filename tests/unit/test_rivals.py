@@ -22,7 +22,7 @@ from rotatek.methods.channels import (
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.kivi import channels_of_group
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
-from rotatek.methods.channels.vidkv import pack_trits, unpack_trits
+from rotatek.methods.channels.vidkv import VidKVStore, pack_trits, unpack_trits
 
 HEADS, D, N = 2, 64, 75
 LENGTHS = (75, 40)  # of two samples: the second ends inside its second group of 32
@@ -85,8 +85,8 @@ def test_groups_are_those_of_the_formula(
                 own = layer.values[sample, 0, token, first : first + wide].tolist()
                 got = found.values[sample, 0, token, first : first + wide].tolist()
                 assert got == pytest.approx(plain_group(own, value_bits), rel=1e-5, abs=1e-5)
-        for own, got in ((layer.keys, found.keys), (layer.values, found.values)):
-            assert torch.equal(own[sample, :, old:length], got[sample, :, old:length])
+        for whole, read in ((layer.keys, found.keys), (layer.values, found.values)):
+            assert torch.equal(whole[sample, :, old:length], read[sample, :, old:length])
 
 
 def test_a_group_of_values_divides_a_head() -> None:
@@ -253,7 +253,9 @@ def test_one_bit_and_ternary_err_as_a_gaussian_says() -> None:
     lengths, alive = torch.tensor([8192]), torch.ones(1, 4, dtype=torch.bool)
     layer = LayerStates(keys, values, lengths, keys[:, :, :4], alive, 0)
     found = VidKV(group="128").compress(layer).read()
-    index = VidKV(group="128").compress(layer).channels[0, 0].long()
+    store = VidKV(group="128").compress(layer)
+    assert isinstance(store, VidKVStore)
+    index = store.channels[0, 0].long()
     wrong = (found.keys - keys)[0, 0].square().mean(0)[index]
     assert float(wrong[32:].mean()) == pytest.approx(1 - 2 / math.pi, rel=0.03)
     assert float((found.values - values).square().mean()) == pytest.approx(0.2, abs=0.02)

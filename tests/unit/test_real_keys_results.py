@@ -1,0 +1,78 @@
+"""The committed measurements of real Keys, and the figures and tables that are made of them."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.real_keys import ARMS
+from docs import real_keys
+from rotatek.evaluation.real_keys import (
+    FIRST,
+    LATER,
+    REAL_KEYS,
+    SPECTRA,
+    Divergence,
+    Spectrum,
+    read,
+    unbeaten,
+    write,
+)
+from rotatek.methods.channels import CHANNELS
+
+RESULTS = Path(__file__).resolve().parents[2] / "assets" / "results"
+ROWS = read(RESULTS / REAL_KEYS, Divergence)
+
+
+def test_models_were_asked_under_every_method_with_every_token() -> None:
+    """Questions that were not finished may lack the newer rivals, and say so in the document."""
+    cases = real_keys.cases(ROWS)
+    assert len({model for model, *_ in cases}) == 3
+    assert (RESULTS / REAL_KEYS).stat().st_size < 100_000
+    assert sum(1 for case in cases if sum(one[:3] == case for one in ROWS) == len(ARMS)) >= 3
+    labels = {kind.label for name, kind in CHANNELS.own.items() if name != "full"}
+    for case in cases:
+        own = [one for one in ROWS if one[:3] == case]
+        assert {"RotateK", "KIVI", "TurboQuant", "ThinK", "SparK"} <= {one.method for one in own}
+        if len(own) == len(ARMS):
+            assert labels <= {one.method for one in own}
+        (exact,) = [one for one in own if one.arm == "every number"]
+        assert exact.kl < 0.01 and exact.live == pytest.approx(1, abs=0.02)
+        assert all(0 < one.live < 1.1 and one.kl > -1e-3 for one in own)
+    assert {asked for _, _, asked in cases} == {FIRST, LATER}
+
+
+def test_spectra_are_of_every_layer_beside_the_embedded_models() -> None:
+    rows = read(RESULTS / SPECTRA, Spectrum)
+    assert {"pocket", "pocket-llava", *(one.model for one in ROWS)} == {one.model for one in rows}
+    for one in rows:
+        assert 0 < one.rank <= 1 and one.eighth <= one.quarter <= one.half <= 1.001
+        assert 0 <= one.mean < 1 and one.loudest >= 1
+
+
+def test_the_figures_are_those_of_the_tables() -> None:
+    for name, made in (("real_keys", real_keys.divergences()), ("spectra", real_keys.spectra())):
+        assert (real_keys.ROOT / f"{name}.svg").read_text(encoding="utf-8") == made
+        root = ElementTree.fromstring(made)
+        for node in root.iter():
+            if node.tag.endswith("circle"):
+                inside = float(node.attrib["cx"]) >= real_keys.LEFT - 1
+                assert inside and float(node.attrib["cx"]) <= real_keys.WIDE - real_keys.RIGHT + 1
+
+
+def row(arm: str, live: float, kl: float) -> Divergence:
+    return Divergence("m", 1024, FIRST, arm, 2, live, 0.0, kl, 0.0, 0.9)
+
+
+def test_a_size_is_met_by_what_fits_it_best(tmp_path: Path) -> None:
+    found = [row("KIVI 4 bits", 0.31, 0.1), row("KIVI 3 bits, groups of 64", 0.22, 0.2),
+             row("KIVI 2 bits", 0.19, 0.5), row("SnapKV 0.5, KIVI 2 bits", 0.1, 0.05)]  # fmt: skip
+    best = [real_keys.at_best(found, "KIVI", times) for times in (3, 4, 5, 8)]
+    assert [one and one.kl for one in best] == [0.1, 0.2, 0.5, None]
+    assert [one.method for one in found] == ["KIVI"] * 3 + ["SnapKV"]
+    assert [one.live for one in unbeaten([*found, row("KIVI 4 bits", 0.5, 0.3)])] == [0.1]
+    write(tmp_path / "table.csv", found, Divergence._fields)
+    with (tmp_path / "table.csv").open("a") as file:
+        file.write("m,1024,first")  # cut short
+    assert read(tmp_path / "table.csv", Divergence) == found
+    assert read(tmp_path / "none.csv", Divergence) == []
