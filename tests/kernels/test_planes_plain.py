@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.planes import GRANULE, Planes, pack, rows_of, unpack
+from kernels.planes import GRANULE, Planes, pack, rows_of, samples, unpack
 from kernels.planes_plain import plane_scores, plane_sums
 from kernels.reference import Text, Visual, attend_reference, opened
 
@@ -63,22 +63,14 @@ def test_a_row_says_the_same_beside_longer_ones() -> None:
     query = torch.randn(B, HEADS, GROUP, 1, D, generator=torch.Generator().manual_seed(3))
     weights = plane_scores(query, keys, LENGTHS).softmax(-1)
     for b, length in enumerate(LENGTHS):
-        own = [
-            one._replace(counts=one.counts[b : b + 1], offsets=one.offsets[b : b + 1],
-                         starts=one.starts[b : b + 1])
-            for one in (keys, values)
-        ]  # fmt: skip
+        own = [samples(one, torch.tensor([b])) for one in (keys, values)]
         alone = plane_scores(query[b : b + 1], own[0], [length])
         assert torch.equal(alone[0], plane_scores(query, keys, LENGTHS)[b, ..., :length])
         some = weights[b : b + 1, ..., :length]
         padded = torch.nn.functional.pad(some, (0, max(LENGTHS) - length))
         both = torch.cat([padded, weights[1:2], weights[2:3]])
-        beside = [
-            one._replace(**{name: torch.cat([getattr(one, name)[i : i + 1] for i in (b, 1, 2)])
-                            for name in ("counts", "offsets", "starts")})
-            for one in (values,)
-        ]  # fmt: skip
-        joined = plane_sums(both, beside[0], [length, *LENGTHS[1:]])[0]
+        beside = samples(values, torch.tensor([b, 1, 2]))
+        joined = plane_sums(both, beside, [length, *LENGTHS[1:]])[0]
         assert torch.equal(joined, plane_sums(some, own[1], [length])[0])
 
 
@@ -92,7 +84,8 @@ def test_attention_over_digits_is_that_over_numbers() -> None:
         value_mean=torch.randn(B, HEADS, D, generator=generator),
         key_planes=planes(False), value_planes=planes(True),
     )  # fmt: skip
-    text = Text(*torch.randn(2, B, HEADS, 9, D, generator=generator), torch.tensor([9, 5, 1]))
+    beside, other = torch.randn(2, B, HEADS, 9, D, generator=generator)
+    text = Text(beside, other, torch.tensor([9, 5, 1]))
     found = attend_reference(q, visual, text, D**-0.5)
     torch.testing.assert_close(
         found, attend_reference(q, opened(visual), text, D**-0.5), rtol=1e-4, atol=1e-4

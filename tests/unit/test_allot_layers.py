@@ -1,5 +1,7 @@
 """`allot="layers"`: what is packed together shares a budget; no layer waits for the last one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -35,11 +37,11 @@ def two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_layers")
-@pytest.mark.parametrize("given", [{"bits": 1.0}, {"smaller": 16.0}])
-def test_full_keys_go_layer_by_layer(given: dict[str, float]) -> None:
-    _, waiting = filled(RotateK(allot="layers", **given))
+@pytest.mark.parametrize("method", [RotateK(bits=1), RotateK(smaller=16)])
+def test_full_keys_go_layer_by_layer(method: RotateK) -> None:
+    _, waiting = filled(replace(method, allot="layers"))
     assert waiting == [1, 0, 1, 0, 1, 0]
-    _, waiting = filled(RotateK(**given))
+    _, waiting = filled(method)
     assert waiting == [1, 2, 3, 4, 5, 0]
 
 
