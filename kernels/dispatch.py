@@ -227,7 +227,11 @@ def _error_of(dispatcher: Dispatcher, q: Tensor, visual: Visual, text: Text) -> 
 
 
 def _planes_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
-    return _error_of(dispatcher, *sample_planes(device, torch.bfloat16))
+    """Of one new token, and of several, which are rows."""
+    q, visual, text = sample_planes(device, torch.bfloat16)
+    several = torch.cat([q, -q, q.flip(1)], 2)
+    found = [_error_of(dispatcher, each, visual, text) for each in (q, several)]
+    return torch.stack(found).max()
 
 
 def _past_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
