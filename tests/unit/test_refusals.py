@@ -24,7 +24,7 @@ NAMES = {kind.__name__ for kind in (*CLOSED_LIST, UserError)}
 ADVICE = re.compile(
     r"\b(Add|Ask|Accept|Append|Change|Check|Choose|Crop|Cut|Delete|Draw|Fetch|Fill|Free|GET|Give|"
     r"Install|Leave|Load|Look|Make|Move|Name|Pack|Press|Put|Read|Rephrase|Run|Save|Say|Scale|Send|"
-    r"Set|Shorten|Start|Take|Try|Turn|Type|Use|Wait|Write|Build|Call|Decode|Pass|Reset|Keep|Log|"
+    r"Set|Shorten|Show|Start|Take|Try|Turn|Type|Use|Wait|Write|Build|Call|Decode|Pass|Reset|Keep|Log|"
     r"Mend|Embed|Index|not a chat|info` lists|"
     r"Ray's logs|In this order|of the form|run it again|it can be|"
     r"`python -m|belongs? into|The image was)\b",
