@@ -40,12 +40,17 @@ def bytes_by_prompt(cache: RotateKCache) -> list[int]:
             totals = totals + COUNT * places.cpu()
         if layer.store is None:
             continue
-        visual, method = layer.store.visual, cache.settings.channels
-        lengths = visual.lengths.tolist()
-        each = _visual(layer, method, visual, lengths)
-        count = COUNT if _is_new(visual.lengths, shared) else 0
-        pairs = zip(each, lengths, strict=True)
-        totals = totals + torch.tensor([size + count if tokens else 0 for size, tokens in pairs])
+        parts = getattr(layer.store, "heads", None)  # where each head is a store of its own
+        if parts is not None:
+            totals = totals + COUNT
+        for store in [layer.store] if parts is None else parts:
+            visual, method = store.visual, cache.settings.channels
+            lengths = visual.lengths.tolist()
+            each = _visual(layer, method, visual, lengths)
+            count = COUNT if _is_new(visual.lengths, shared) else 0
+            pairs = zip(each, lengths, strict=True)
+            sizes = [size + count if tokens else 0 for size, tokens in pairs]
+            totals = totals + torch.tensor(sizes)
     return totals.tolist()
 
 
@@ -92,7 +97,7 @@ def _visual(
     if visual.keys.dim() == 1:
         return [_narrowed(visual, b, tokens) for b, tokens in enumerate(lengths)]
     assert layer.text is not None
-    heads, d = layer.text.keys.shape[1], layer.text.keys.shape[3]
+    heads, d = visual.keys.shape[1], layer.text.keys.shape[3]
     spectra = (0.9 ** torch.arange(d)).expand(1, heads, -1)  # widths are alike, whatever they are
     keys, values = method.key_widths(spectra), method.value_widths(spectra)
     itemsize = layer.text.keys.element_size()
