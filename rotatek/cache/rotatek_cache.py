@@ -347,9 +347,11 @@ class RotateKCache(RewindableCache):
             yield from layer.tensors()
 
     def marks(self) -> Iterator[Tensor]:
-        """Which tokens of its prompts are visual, padding or kept; two or three bytes a token."""
-        for plan in (self.plan, self._prompt):
-            yield from plan.tensors()
+        """Which tokens of its prompts are visual, padding or kept: two or three bytes a token. An
+        empty cache has them for `reset` alone, and counts none."""
+        if any(layer.is_filled for layer in self.layers):
+            for plan in (self.plan, self._prompt):
+                yield from plan.tensors()
 
     def shared(self) -> Iterator[Tensor]:
         """What the cache reads with all others of its model and none holds: the bases of a
@@ -372,10 +374,8 @@ class RotateKCache(RewindableCache):
         """Drop every tensor."""
         if self._steps is not None:
             self._steps.forget()
-        self.plan = self._prompt = self.plan.without_marks()
         for layer in self.layers:
             layer.reset()
-            layer.plan = self.plan
 
 
 def _copied(thing: Any) -> Any:

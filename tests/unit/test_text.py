@@ -64,7 +64,7 @@ def test_bytes_are_those_of_the_tensors_and_fewer(
     prefill(vlm, prompt, plain)
     count = cache.bytes()
     assert count.total == sum(count.parts.values())
-    assert count.total == storage_bytes(tensor for _, tensor in cache.tensors())
+    assert count.total == storage_bytes([*(t for _, t in cache.tensors()), *cache.marks()])
     text = cache.layers[0].text
     length, window = text.longest, 16
     B, heads, _, d = text.keys.shape
