@@ -363,6 +363,7 @@ def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Ima
 
 def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:
     """Uncompressed, it attends where the model attends that is asked afresh."""
+    before = engine.admission.running  # other tests' stores
     pictures, image = Pictures(engine, FULL), shown[0]
     page = pictures.add(image)
     (answer,) = pictures.ask(page, "what?", 8)
@@ -377,4 +378,6 @@ def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image
     assert [grid.rows * grid.columns for grid in look.grids] == [page.visual_tokens]
     pruned = Pictures(engine, Settings.of(tokens="fastv", keep_tokens=0.5))
     assert pruned.look(pruned.add(image), "what?", 8).attention is None
-    assert engine.scheduler.running == 0 and engine.admission.running == 0
+    pictures.close()
+    pruned.close()
+    assert engine.scheduler.running == 0 and engine.admission.running <= before
