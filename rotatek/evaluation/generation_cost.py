@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 def generation_cost(
     vlm: VisionLanguageModel, prompt: Prompt, settings: Settings, tokens: int = TOKENS
 ) -> Cost:
-    """Read a prompt, answer it greedily, and measure; a first time nobody counts.
+    """Read a prompt, answer it greedily, and measure, after one run that is not counted.
 
     Args:
         vlm: the model.

@@ -1,4 +1,4 @@
-"""The whole page, put together and wired: one call for each part."""
+"""Builds the whole page: one call for each part."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""Serve the page: `main`, health, a polite full queue, an orderly end."""
+"""Serve the page: `main`, health, the answer of a full queue, an orderly shutdown."""
 
 import logging
 import os

@@ -1,7 +1,8 @@
-"""Bring a checkpoint: a hub id or a folder of this machine, weighed first, loaded with progress.
+"""Load a checkpoint from a hub id or a folder of this machine: its size is checked first, and
+progress is shown.
 
-Only where the host allows it (`ROTATEK_ALLOW_MODELS=1`): whoever may load a model names a folder of
-the host and fills its memory.
+Only where the host allows it (`ROTATEK_ALLOW_MODELS=1`): a visitor who may load a model can name
+any folder of the host and fill its memory.
 """
 
 import threading
@@ -66,7 +67,7 @@ class CheckpointEvents:
 
     @refusing_stream
     def load(self, source: str) -> Iterator[dict[str, Any]]:
-        """Weigh, load and choose a checkpoint. Changes: progress, load, model."""
+        """Check the size of a checkpoint, load it and choose it. Changes: progress, load, model."""
         source = (source or "").strip()
         if not source:
             raise errors.ModelNotNamed
@@ -94,7 +95,7 @@ class CheckpointEvents:
         }
 
     def offer(self) -> dict[str, Any]:
-        """What is on offer by now, for whoever comes later. Changes: model."""
+        """The models on offer now, for a visitor who comes later. Changes: model."""
         return {"model": gr.update(choices=self._choices())}
 
     def _choices(self) -> list[tuple[str, str]]:
