@@ -106,7 +106,7 @@ class Rope:
         return keys * cos[:, None] + (-half if back else half)
 
 
-class Side(NamedTuple):
+class LayerAxes(NamedTuple):
     """One layer's Keys or Values: mean [c], axes [c, c] in columns, error [c / 16, choices]."""
 
     mean: Tensor
@@ -130,7 +130,7 @@ class Calibration:
     def step(self, layer: int, query: Tensor) -> None:
         """Nothing is taken of decoding."""
 
-    def sides(self) -> dict[tuple[int, str], Side]:
+    def sides(self) -> dict[tuple[int, str], LayerAxes]:
         """Axes and errors of every layer."""
         return {key: _side(torch.cat(rows)) for key, rows in self.rows.items()}
 
@@ -150,7 +150,7 @@ def _own(places: Tensor, n: int) -> Tensor:
     return places if n == len(places) else places.flip(0)[:n]
 
 
-def _side(rows: Tensor) -> Side:
+def _side(rows: Tensor) -> LayerAxes:
     mean = rows.mean(0)
     axes = torch.linalg.eigh((rows - mean).T @ (rows - mean)).eigenvectors.flip(-1)
     numbers = (rows - mean) @ axes
@@ -159,7 +159,7 @@ def _side(rows: Tensor) -> Side:
         codes, steps = quantised(numbers, torch.full((numbers.shape[1],), bits))
         errors.append((codes * steps.float() - numbers).square().mean(0))
     each = torch.stack(errors, -1)
-    return Side(mean, axes, each.unflatten(0, (-1, GROUP)).sum(1).cpu())
+    return LayerAxes(mean, axes, each.unflatten(0, (-1, GROUP)).sum(1).cpu())
 
 
 class Code(NamedTuple):
@@ -190,7 +190,7 @@ class Kvtc(ChannelMethod):
     drops_channels: ClassVar[bool] = False
 
     bits: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, compare=False)
-    sides: Mapping[tuple[int, str], Side] = field(default_factory=dict, compare=False)
+    sides: Mapping[tuple[int, str], LayerAxes] = field(default_factory=dict, compare=False)
     rope: Rope | None = field(default=None, compare=False)
     places: Tensor | None = field(default=None, compare=False)
 

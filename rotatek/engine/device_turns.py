@@ -70,7 +70,7 @@ class YieldToDecode:
         """Let others ahead where they have waited long enough."""
         self._pace.follow()
         if self._turns.contended and time.perf_counter() - self._since >= self._patience():
-            self._pace.settle()
+            self._pace.wait()
             self._turns.__exit__()
             self._turns.__enter__()
             self._begin()

@@ -81,7 +81,7 @@ def converse_caches(
     Yields:
         caches' numbers as all their rows have ended.
     """
-    batch = RunningBatch(len(caches[0].layers), settled=True)
+    batch = RunningBatch(len(caches[0].layers), rebuilt=True)
     rows = [one for each in dialogues for one in each]
     parts = batch.join(caches, max(one.room for one in rows) + 1, reserve=graph)
     if graph:
@@ -97,7 +97,7 @@ def converse_caches(
             greedy.say(fed)
             left = max(rows[row].room for row, token in fed.items() if token is not None)
             alive = [fed[row] is not None for row in range(len(rows))]
-            greedy.thin(over(parts, alive, whole=graph and left < COMPILED), left)
+            greedy.drop_rows(over(parts, alive, whole=graph and left < COMPILED), left)
             for row, (token,) in greedy.advance(1).items():
                 fed[row] = None if fed[row] is None else rows[row].next(token)
 

@@ -130,8 +130,8 @@ class RowGroup:
         for slots in self.slots:
             slots.forget(holes)
 
-    def thin(self, gone: set[int], static: bool) -> int:
-        """Remove rows, and move the last ones to their indices, so that none is computed in vain.
+    def drop_rows(self, gone: set[int], static: bool) -> int:
+        """Remove rows, and move the last rows to their indices, so that no removed row is computed.
 
         Returns:
             How many layers' addresses have changed.

@@ -28,7 +28,7 @@ class Site:
         service: answers questions.
         examples: the gallery.
         bins: the accuracy of each embedded model at each confidence, by its name.
-        brings: whether visitors may load checkpoints of their own.
+        loads_checkpoints: whether visitors may load checkpoints of their own.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
             quota.
@@ -37,7 +37,7 @@ class Site:
     service: Service
     examples: Sequence[Example] = ()
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
-    brings: bool = False
+    loads_checkpoints: bool = False
     renews: bool = True
     collects: bool = True
 

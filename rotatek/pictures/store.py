@@ -304,13 +304,13 @@ def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) 
                     os.link(draft, path)
             else:
                 os.replace(draft, path)
-            _settle(path.parent)
+            _flush_names(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
-def _settle(folder: Path) -> None:
+def _flush_names(folder: Path) -> None:
     """Flush a folder's names to the disk, where the system can."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)

@@ -38,16 +38,16 @@ class CheckpointWidgets:
 
 def checkpoint_part() -> CheckpointWidgets:
     """Below the menu of models."""
-    with gr.Row(elem_id="bring", equal_height=True):
+    with gr.Row(elem_id="checkpoint", equal_height=True):
         source = gr.Textbox(
             label="Bring a checkpoint: a hub id, or a folder of this machine",
             placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
             max_length=LONGEST,
             scale=6,
-            elem_id="bring-source",
+            elem_id="checkpoint-source",
         )
-        load = gr.Button("Load", scale=1, min_width=90, elem_id="bring-load")
-    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="bring-progress"))
+        load = gr.Button("Load", scale=1, min_width=90, elem_id="checkpoint-load")
+    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="checkpoint-progress"))
 
 
 def progress(text: str, share: float | None = None) -> str:

@@ -108,14 +108,14 @@ def sliders_part() -> "ControlsMaker":
 
 
 def drawers_part(
-    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, brings: bool = False
+    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, loads_checkpoints: bool = False
 ) -> Controls:
     """All other controls, in drawers that are closed at first.
 
     Args:
         maker: of `sliders_part`.
         models: (label, name) of each on offer, the default first.
-        brings: whether visitors may load checkpoints.
+        loads_checkpoints: whether visitors may load checkpoints.
     """
     with gr.Row(elem_id="drawers"):
         budgets, every, alike, pin, others = _setup_drawer(maker)
@@ -126,7 +126,7 @@ def drawers_part(
                 maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
         with gr.Accordion("Model and length", open=False, elem_id="more"):
             model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-            checkpoint = checkpoint_part() if brings else None
+            checkpoint = checkpoint_part() if loads_checkpoints else None
             maker.place("more")
             length = _length_slider()
             temperature, seed = _chance_widgets()

@@ -35,7 +35,7 @@ def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
     """The attention of one answer on the picture of a grid, as `assets/page.js` reads it."""
     return {
         "rows": grid.rows, "columns": grid.columns, "steps": list(attention.steps),
-        "cells": base64.b64encode(grid.lay(attention.cells).tobytes()).decode(),
+        "cells": base64.b64encode(grid.to_cells(attention.cells).tobytes()).decode(),
     }  # fmt: skip
 
 

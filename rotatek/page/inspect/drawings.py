@@ -238,7 +238,9 @@ def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
         return image_overlay.draw_plain(under)
     every = np.ones(trace.visual_tokens, dtype=bool)
     grid, kept = trace.grids[number], every if run.chosen.kept is None else run.chosen.kept
-    return _named(image_overlay.draw_kept(under, grid.lay(kept), grid.lay(every)), trace, number)
+    return _named(
+        image_overlay.draw_kept(under, grid.to_cells(kept), grid.to_cells(every)), trace, number
+    )
 
 
 def frames_of(trace: Trace) -> list[str]:
