@@ -28,7 +28,7 @@ class Uploads:
 
     Args:
         store: where they are held.
-        bodies: what all requests are counted by.
+        bodies: bounds the bytes of all requests.
     """
 
     def __init__(self, store: FileStore, bodies: RequestBodies) -> None:
@@ -97,7 +97,8 @@ class Uploads:
 
 
 def _check_site(request: Request, owner: str) -> None:
-    """Refuse a form that a page of another site sends, which browsers allow, where no key is asked.
+    """Where no key is needed, refuse a form that a page of another site sends, which browsers
+    allow.
 
     Raises:
         UploadForeign: for such a form.
