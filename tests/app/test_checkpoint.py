@@ -1,4 +1,4 @@
-"""Bring a checkpoint: weighed first, loaded with progress, refused in one sentence."""
+"""Load a checkpoint: its size is checked, progress is shown, errors are one sentence."""
 
 import re
 from html import unescape

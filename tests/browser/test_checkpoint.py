@@ -1,4 +1,4 @@
-"""Bring a checkpoint from the page, where the host allows it."""
+"""Load a checkpoint from the page, where the host allows it."""
 
 from collections.abc import Iterator
 from pathlib import Path

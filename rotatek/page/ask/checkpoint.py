@@ -40,7 +40,7 @@ def checkpoint_part() -> CheckpointWidgets:
     """Below the menu of models."""
     with gr.Row(elem_id="checkpoint", equal_height=True):
         source = gr.Textbox(
-            label="Bring a checkpoint: a hub id, or a folder of this machine",
+            label="Load a checkpoint: a hub id, or a folder of this machine",
             placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
             max_length=LONGEST,
             scale=6,
