@@ -238,7 +238,7 @@ def _checked_header(data: bytes) -> headers.Header:
         raise errors.ImageMissing
     if len(data) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
-    header = headers.look(data)
+    header = headers.header_of(data)
     if len(data if header is None else header.data) > MAX_FILE_BYTES:
         raise errors.ImageTooLarge
     if header is None:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from rotatek import errors
 from rotatek.inputs.pdf import is_pdf
 from rotatek.inputs.request import check_header
-from rotatek.server.api_keys import NOBODY
+from rotatek.server.api_keys import NO_KEY
 from rotatek.server.file_store import AGE_S, FileStore, StoredFile
 from rotatek.server.request_body import RequestBodies
 
@@ -59,7 +59,7 @@ class Uploads:
     async def list(self, request: Request, owner: str) -> Response:
         """A key's files. Without keys there is no list: it would show the files of all clients."""
         asked = request.query_params
-        files = [] if owner == NOBODY else self.store.files(owner)
+        files = [] if owner == NO_KEY else self.store.files(owner)
         files = [one for one in files if asked.get("purpose") in (None, "", one.purpose)]
         if asked.get("order") == "asc":
             files.reverse()
@@ -104,7 +104,7 @@ def _check_site(request: Request, owner: str) -> None:
         UploadForeign: for such a form.
     """
     origin = request.headers.get("origin")
-    if owner == NOBODY and origin and urlsplit(origin).netloc != request.headers.get("host"):
+    if owner == NO_KEY and origin and urlsplit(origin).netloc != request.headers.get("host"):
         raise errors.UploadForeign
 
 
