@@ -45,12 +45,13 @@ HEADLINE: Final = (  # rows of second questions that README shows
 
 
 def rebuilt(kept: AnswerArchive) -> Results:
-    """What a file of answers amounts to: every table of which it has most rows."""
+    """What a file of answers amounts to: every table of which it has most rows; of later questions
+    the one table, with the rows that it has."""
     made = [*tables().values(), equal_bytes_table.table_of(kept.solved)]
-    if "ask" in kept.header:
-        made = [second_table()]
-    header = {name: value for name, value in kept.header.items() if name != "solved"}
     chosen = [table for table in made if _has(table, kept)]
+    if "ask" in kept.header:
+        chosen = [second_table()]
+    header = {name: value for name, value in kept.header.items() if name != "solved"}
     return build(chosen, kept.items, kept.answers, header)
 
 

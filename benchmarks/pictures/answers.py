@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import feed, forward_one
 from rotatek.evaluation.metrics import exact_match
 from rotatek.evaluation.suite import EMBEDDED, draw
 from rotatek.inputs.request import make_request, open_image
@@ -82,6 +83,20 @@ def forced(vlm: VisionLanguageModel, cache: RotateKCache, ids: list[int], kept: 
     return out.logits[0].float().log_softmax(-1)
 
 
+def greedy(vlm: VisionLanguageModel, cache: RotateKCache, ids: Sequence[int]) -> list[int]:
+    """The tokens that a model answers behind a picture, its end included."""
+    own, position = cache.fork(), cache.notes.next_position
+    logits, _ = feed(vlm, torch.tensor([list(ids)], device=vlm.device), position, own)
+    own.make_growing()
+    answer = [int(logits.argmax())]
+    while len(answer) < LONGEST and answer[-1] not in vlm.stop_ids:
+        token = torch.tensor(answer[-1:], device=vlm.device)
+        place = position + len(ids) + len(answer) - 1
+        answer.append(int(forward_one(vlm, token, place, own, None).argmax()))
+    return answer
+
+
+@torch.inference_mode()
 def compared(
     vlm: VisionLanguageModel, page: Page, bits: float, weigh_by: Sequence[str]
 ) -> Iterator[Row]:
@@ -95,9 +110,7 @@ def compared(
     stored = {name: reader.read(images, pixels) for name, reader in readers.items()}
     for question, accepted in page.asked:
         ids = cut(vlm, question, [vlm.placeholder])[1]
-        answer: list[int] = []
-        while len(answer) < LONGEST and not stop & set(answer):
-            answer.append(int(forced(vlm, whole, [*ids, *answer], 1).argmax()))
+        answer = greedy(vlm, whole, ids)
         wanted = forced(vlm, whole, [*ids, *answer[:-1]], len(answer))
         said = vlm.tokenizer.decode([t for t in answer if t not in stop]).strip()
         for name, cache in stored.items():
@@ -114,17 +127,19 @@ def compared(
 
 def answers(
     vlm: VisionLanguageModel, suite: str, pages: int, bits: float, weigh_by: Sequence[str]
-) -> Row:
-    """How many answers are the same, and the mean divergence, by way to weigh."""
-    rows = [row for page in pages_of(suite, pages) for row in compared(vlm, page, bits, weigh_by)]
-    report: Row = {"bits": bits, "pages": pages}
-    for name in weigh_by:
-        own = [row for row in rows if row["weigh_by"] == name]
-        report[name] = {
-            "questions": len(own),
-            "same": sum(row["same"] for row in own),
-            "kl": sum(row["kl"] for row in own) / max(len(own), 1),
-            "right": sum(row["right"] for row in own),
-            "differ": [row["question"] for row in own if not row["same"]],
-        }
-    return report
+) -> Iterator[Row]:
+    """How many answers are the same, and the mean divergence, by way to weigh; page by page."""
+    rows: list[Row] = []
+    for count, page in enumerate(pages_of(suite, pages), 1):
+        rows += compared(vlm, page, bits, weigh_by)
+        report: Row = {"bits": bits, "pages": count}
+        for name in weigh_by:
+            own = [row for row in rows if row["weigh_by"] == name]
+            report[name] = {
+                "questions": len(own),
+                "same": sum(row["same"] for row in own),
+                "kl": sum(row["kl"] for row in own) / max(len(own), 1),
+                "right": sum(row["right"] for row in own),
+                "differ": [row["question"] for row in own if not row["same"]],
+            }
+        yield report

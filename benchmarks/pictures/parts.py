@@ -6,6 +6,7 @@ first of these for Qwen2.5-VL-7B's shapes with random weights on a GPU.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from benchmarks.pictures.full_size import full_size
 from benchmarks.pictures.many import many
 from benchmarks.pictures.times import times_of
 from rotatek import load
+from rotatek.evaluation.suite import EMBEDDED
 from rotatek.methods.settings import Settings
 
 Row = dict[str, Any]
@@ -66,5 +68,6 @@ def pictures(
         yield {f"many, {model}": machine() | many(vlm, Settings.of(bits=bits), pages, SIZES)}
         return
     for suite in suites:
-        found = answers(vlm, suite, pages, bits, weigh)
-        yield {f"answers, {model}, {suite}": machine() | found}
+        label = suite if suite in EMBEDDED else Path(suite).resolve().parent.name
+        for found in answers(vlm, suite, pages, bits, weigh):
+            yield {f"answers, {model}, {label}": machine() | found}

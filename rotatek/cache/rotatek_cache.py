@@ -351,8 +351,11 @@ class RotateKCache(RewindableCache):
         """(kind, tensor) of all tensors of the cache."""
         for layer in self.layers:
             yield from layer.tensors()
+
+    def marks(self) -> Iterator[Tensor]:
+        """Which tokens of its prompts are visual, padding or kept; two or three bytes a token."""
         for plan in (self.plan, self._prompt):
-            yield from (("lengths", tensor) for tensor in plan.tensors())
+            yield from plan.tensors()
 
     def shared(self) -> Iterator[Tensor]:
         """What the cache reads with all others of its model and none holds: the bases of a
@@ -366,7 +369,8 @@ class RotateKCache(RewindableCache):
 
     def bytes(self) -> ByteCount:
         """Live bytes by kind, and their total; separately those of what is `shared`."""
-        count = count_bytes(list(self.tensors()))
+        marks = (("lengths", mark) for mark in self.marks())
+        count = count_bytes([*self.tensors(), *marks])
         count.shared = storage_bytes(self.shared())
         return count
 
@@ -374,8 +378,10 @@ class RotateKCache(RewindableCache):
         """Drop every tensor."""
         if self._steps is not None:
             self._steps.forget()
+        self.plan = self._prompt = self.plan.without_marks()
         for layer in self.layers:
             layer.reset()
+            layer.plan = self.plan
 
 
 def _copied(thing: Any) -> Any:

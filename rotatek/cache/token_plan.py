@@ -1,5 +1,6 @@
 """Which rows of one prefill every layer sees."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -87,6 +88,13 @@ class TokenPlan:
         for tensor in (first.visual, first.valid, first.aside, self.kept_rows):
             if tensor is not None:
                 yield tensor
+
+    def without_marks(self) -> "TokenPlan":
+        """The same for a cache that is closed: its numbers alone."""
+        plan, nothing = copy.copy(self), torch.zeros(1, 0, dtype=torch.bool)
+        plan._first, plan.kept_rows = Layout(nothing, nothing, WINDOW), None
+        plan._layout = plan._all = plan._rows = None
+        return plan
 
     def anew(self) -> "TokenPlan":
         """The plan of the same prompt, before it is read."""

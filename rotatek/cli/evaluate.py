@@ -207,10 +207,10 @@ def tables_of(args: argparse.Namespace) -> list[Table]:
     Raises:
         UserError: for a name, a file or an option that there is not.
     """
-    names = [name for name in args.tables.split(",") if name != equal_bytes_table.NAME]
     if args.settings:
         chosen = [from_file(Path(args.settings))]
     else:
+        names = [name for name in args.tables.split(",") if name != equal_bytes_table.NAME]
         chosen = named(",".join(names)) if names else []
     options: dict[str, Any] = given(args)
     made = [with_options(table, options) for table in chosen] if options else chosen

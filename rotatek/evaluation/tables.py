@@ -305,6 +305,15 @@ def second_table() -> Table:
             for value in option.values if option.key == BITS else ():
                 label = f"{method.label} ({value} bits)"
                 named[label] = Settings.from_dict({"channels": method.name, BITS: value})
+    for one in rivals().values():  # whose bits are no option
+        if not isinstance(one, Full) and all(option.key != BITS for option in options_of(one)):
+            named[_form_title(one)] = Settings(channels=one)
+    for kind in pruners():
+        if kind.stage not in ("decoder", "encoder", "nowhere"):  # each head chooses its own
+            own = {"tokens": kind.name, "keep_tokens": SECOND_TOKENS}
+            label = f"{kind.label} {SECOND_TOKENS:g}"
+            named[label] = Settings(Settings.from_dict(own).tokens, Full())
+            named[f"{label} + 2 bits"] = Settings.from_dict({**own, "bits": 2.0})
     dropped = {"tokens": pruner.name, "keep_tokens": SECOND_TOKENS}
     words = f"{pruner.label} {SECOND_TOKENS:g}"
     named[words] = Settings(Settings.from_dict(dropped).tokens, Full())

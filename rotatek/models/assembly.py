@@ -89,7 +89,10 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
     except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as exc:
         raise WeightsDamaged from exc
     if wanted != smollm2.SHA256:
-        raise WeightsMissing(f"The parts in {parts.name} belong to another language model.")
+        raise WeightsMissing(
+            f"The parts in {parts.name} belong to another language model. "
+            "Fetch this version's parts."
+        )
     state = {name: value.bfloat16() for name, value in own.items() if name.startswith(VISUAL)}
     for name, value in smollm2.weights(language):
         state[LANGUAGE + name] = merged(value, own, LANGUAGE + name, scale)

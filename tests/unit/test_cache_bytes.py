@@ -75,7 +75,7 @@ def test_whatever_a_cache_keeps_alive_is_counted(options: dict[str, Any], pictur
     cache = answered(vlm, inputs, **options)
     counted = cache.bytes()
     known = {t.untyped_storage().data_ptr() for _, t in cache.tensors()}
-    known |= {t.untyped_storage().data_ptr() for t in cache.shared()}
+    known |= {t.untyped_storage().data_ptr() for t in (*cache.shared(), *cache.marks())}
     found = list(reachable(cache))
     assert [t.shape for t in found if t.untyped_storage().data_ptr() not in known] == []
     assert storage_bytes(found) <= counted.total + counted.shared

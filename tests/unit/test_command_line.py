@@ -190,7 +190,7 @@ def test_compare_prints_every_method_at_one_budget(
         (["--keep-tokens", "0"], "keep_tokens must be a number above 0"),
         (["--keep-channels", "1.5"], "keep_channels must be a number above 0"),
         (["--channels", "palu"], "channels must be one of"),
-        (["--tokens", "dart"], "tokens must be one of"),
+        (["--tokens", "prumerge"], "tokens must be one of"),
         (["--solver", "qr"], "solver must be one of"),
         (["--max-new-tokens", "0"], "max_new_tokens must be"),
         (["--batch", "nothing.jsonl"], "Give either IMAGE"),

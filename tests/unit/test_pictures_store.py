@@ -299,7 +299,7 @@ def test_replicas_share_the_folder(picture: Picture, tmp_path: Path) -> None:
     assert two.find(page.name) is None
     assert two.ask(page, "what?", 4)  # what it holds ready it still answers
     fresh = Pictures(Engine(tiny_qwen()), BITS, tmp_path / "store")
-    with pytest.raises(errors.UserError, match="not held any more"):
+    with pytest.raises(errors.UserError, match="no longer in memory"):
         fresh.ask(page, "what?", 4)
 
 

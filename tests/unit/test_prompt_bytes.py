@@ -30,7 +30,7 @@ FORMS: list[dict[str, Any]] = [
     {"channels": "full", "cache_dtype": "int8"},
     *({"channels": name} for name in CHANNELS if name not in ("rotatek", "full")),
 ]
-OTHERS = ("decoder", "nowhere")  # stages of which one pruner is tested
+OTHERS = ("decoder", "nowhere")  # stages of which one pruner represents all
 PRUNERS: list[dict[str, Any]] = [
     {},
     {"tokens": "fastv", "keep_tokens": 0.4},

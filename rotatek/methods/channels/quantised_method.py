@@ -50,7 +50,8 @@ class PackedStore(Store):
     Args:
         visual: keys and values are packed codes, uint8 [B, Hkv, N, bytes].
         beside: scales, zero points or norms by name; a name begins with "key" or "value".
-        key_bits, value_bits: of a code, on average.
+        key_bits: of a code of Keys, on average.
+        value_bits: of one of Values.
         width: d, numbers of a head.
         dtype: of the numbers of `read`.
     """
