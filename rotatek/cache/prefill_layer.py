@@ -201,7 +201,7 @@ class PlannedLayer(CompressedLayer):
         return states
 
     def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
-        """Lay the text in order: `rows` of tokens [B, Hkv, n, d]."""
+        """Store the text in order: `rows` of tokens [B, Hkv, n, d]."""
         gathered = rows.gather(keys), rows.gather(values)
         self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
         recent = self.filling.method.recent_text

@@ -1,4 +1,5 @@
-"""Many conversations side by side, for the evaluation: each row answers, is asked again, answers.
+"""Decodes many conversations side by side, for the evaluation: each row answers, reads its next
+question, and answers again.
 
 A later question is fed token by token, as answers are: rows whose questions differ in length need
 no padding, and one captured step serves questions and answers alike.
@@ -18,7 +19,7 @@ from rotatek.models import Embedded, VisionLanguageModel
 
 
 class Dialogue:
-    """One row: what is said, and what is fed next.
+    """One row: its tokens so far, and the token to feed next.
 
     Args:
         turns: ids of each later question, from the end of an answer to the next one.

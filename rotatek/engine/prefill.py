@@ -106,7 +106,8 @@ class SharedPrompt:
         self._plans: dict[TokenPruner, TokenPlan] = {}
 
     def see(self, pruner: TokenPruner) -> None:
-        """Do what a pruner needs and no other has done: most share the vision tower's run."""
+        """Compute what a pruner needs, unless another one has: most share the vision tower's
+        run."""
         view = _tower_view(pruner)
         if view not in self._seen:
             started = time.perf_counter()
@@ -124,5 +125,5 @@ class SharedPrompt:
 
 
 def _tower_view(pruner: TokenPruner) -> TokenPruner | None:
-    """Equal for pruners to which the vision tower shows the same."""
+    """The key of a pruner's vision features: pruners after the tower share them."""
     return pruner if pruner.stage == "encoder" else None

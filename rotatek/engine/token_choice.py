@@ -40,7 +40,7 @@ class RowChoice:
         matcher: the schema's, if there is one.
 
     Attributes:
-        failure: why the row cannot go on.
+        failure: why the row cannot continue.
     """
 
     def __init__(
