@@ -1,14 +1,15 @@
 """KVTC's form of a stored cache (Staniszewski and Lancucki, arXiv 2511.01815): a transform code.
 
-Calibrated once for a model: the principal axes of all heads of a layer together, Keys before their
-rotary embedding and Values, and how many bits each group of 16 axes gets, by dynamic programming
-over the squared error measured on the calibration's texts, one budget for the Keys of all layers
-and one for the Values. Of a prompt: codes of its coefficients, one axis behind the other, deflated.
-It is an arm for stored bytes: attention reads what is decoded, at full width.
+A model is calibrated once: principal axes of the Keys (before their rotary embedding) and of the
+Values, over all heads of a layer together, and the bits of each group of 16 axes. Dynamic
+programming allots the bits by the squared error on the calibration's texts, with one budget for the
+Keys of all layers and one for the Values. A prompt is stored as codes of its coefficients, axis by
+axis, deflated. The method is compared by stored bytes only: attention reads the decoded numbers, at
+full width.
 
-The axes, the budgets and the entropy code are the paper's. Ours are uniform steps around zero,
-which are fitted to each prompt's own spread (one float16 an axis), and axes of a layer where the
-paper joins layers, since so few calibration tokens have no more directions to give.
+The axes, the budgets and the entropy code are the paper's. Two things differ: steps are uniform
+around zero and fitted to each prompt's own spread (one float16 for each axis), and axes belong to
+one layer where the paper joins layers, since so few calibration tokens span no more directions.
 """
 
 import zlib
@@ -84,7 +85,7 @@ def allotted(error: Tensor, mean_bits: float) -> Tensor:
 
 
 class Rope:
-    """A model's rotary embedding of given places, layer by layer."""
+    """A model's rotary embedding at given positions, layer by layer."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         decoder = model.get_decoder()
@@ -94,7 +95,7 @@ class Rope:
         )
 
     def turned(self, keys: Tensor, places: Tensor, layer: int, back: bool = False) -> Tensor:
-        """Keys [1, H, n, d] float32 rotated to positions [n], or back."""
+        """Keys [1, H, n, d] float32, rotated to positions [n], or back."""
         more: list[Any] = []
         if (
             hasattr(self.embedding, "layer_types") and self.kinds
@@ -106,7 +107,7 @@ class Rope:
         return keys * cos[:, None] + (-half if back else half)
 
 
-class Side(NamedTuple):
+class LayerAxes(NamedTuple):
     """One layer's Keys or Values: mean [c], axes [c, c] in columns, error [c / 16, choices]."""
 
     mean: Tensor
@@ -116,7 +117,7 @@ class Side(NamedTuple):
 
 @dataclass
 class Calibration:
-    """Rows that a recorder sees, and what follows from them."""
+    """Recorded rows of Keys and Values, and the axes computed from them."""
 
     rope: Rope
     places: Tensor
@@ -128,9 +129,9 @@ class Calibration:
             self.rows.setdefault((states.layer, side), []).append(rows)
 
     def step(self, layer: int, query: Tensor) -> None:
-        """Nothing is taken of decoding."""
+        """Decoding is not recorded."""
 
-    def sides(self) -> dict[tuple[int, str], Side]:
+    def sides(self) -> dict[tuple[int, str], LayerAxes]:
         """Axes and errors of every layer."""
         return {key: _side(torch.cat(rows)) for key, rows in self.rows.items()}
 
@@ -138,7 +139,7 @@ class Calibration:
 def flat_rows(states: LayerStates, rope: Rope, places: Tensor) -> tuple[Tensor, Tensor]:
     """Keys before their rotary embedding and Values, each [n, H d] float32, of one sample.
 
-    places: of the tokens, in order; a window leaves the last ones, the newest first.
+    places: positions of the tokens, in order; a window leaves the last ones, the newest first.
     """
     n = int(states.lengths[0])
     keys = rope.turned(states.keys[:, :, :n].float(), _own(places, n), states.layer, back=True)
@@ -150,7 +151,7 @@ def _own(places: Tensor, n: int) -> Tensor:
     return places if n == len(places) else places.flip(0)[:n]
 
 
-def _side(rows: Tensor) -> Side:
+def _side(rows: Tensor) -> LayerAxes:
     mean = rows.mean(0)
     axes = torch.linalg.eigh((rows - mean).T @ (rows - mean)).eigenvectors.flip(-1)
     numbers = (rows - mean) @ axes
@@ -159,7 +160,7 @@ def _side(rows: Tensor) -> Side:
         codes, steps = quantised(numbers, torch.full((numbers.shape[1],), bits))
         errors.append((codes * steps.float() - numbers).square().mean(0))
     each = torch.stack(errors, -1)
-    return Side(mean, axes, each.unflatten(0, (-1, GROUP)).sum(1).cpu())
+    return LayerAxes(mean, axes, each.unflatten(0, (-1, GROUP)).sum(1).cpu())
 
 
 class Code(NamedTuple):
@@ -190,7 +191,7 @@ class Kvtc(ChannelMethod):
     drops_channels: ClassVar[bool] = False
 
     bits: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, compare=False)
-    sides: Mapping[tuple[int, str], Side] = field(default_factory=dict, compare=False)
+    sides: Mapping[tuple[int, str], LayerAxes] = field(default_factory=dict, compare=False)
     rope: Rope | None = field(default=None, compare=False)
     places: Tensor | None = field(default=None, compare=False)
 

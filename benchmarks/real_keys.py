@@ -1,11 +1,11 @@
 """What compressed caches do to the Keys of a pretrained language model.
 
-A text's first tokens stand for the picture: `visual` may be any mask, so any causal model of
-transformers can be asked. Of each segment the first 4 tokens stay text, like a chat template
+A text's first tokens take the part of the picture: `visual` may be any mask, so any causal model of
+transformers can be measured. The first 4 tokens of each segment stay text, like a chat template
 before a picture; `context` tokens are compressed; 48 more are the question. One prefill fills the
 caches of all settings, and the next 192 tokens are scored by teacher forcing against the plain
-cache: nats that a token costs more, the divergence of its distribution (KL), and how often the most
-likely token is the same. Live bytes are those of the compressed part over what the plain cache
+cache: additional nats for each token, the divergence of its distribution (KL), and how often the
+most likely token is the same. Live bytes are those of the compressed part over what the plain cache
 holds of the same tokens in the same type. The first token behind the prompt is not scored: it never
 meets a compressed cache.
 """
@@ -45,7 +45,7 @@ Arms = Mapping[str, Mapping[str, Any]]
 
 
 def _named(label: str, key: str, values: Sequence[Any], **given: Any) -> dict[str, dict[str, Any]]:
-    """Arms of one method, a value of its option each; label: with a place for the value."""
+    """Arms of one method, one for each value of an option; label: a format string for the value."""
     return {label.format(value): given | {key: value} for value in values}
 
 
@@ -174,8 +174,7 @@ def prompt_of(ids: Tensor, context: int, other: Tensor | None = None) -> Prompt:
     Args:
         ids: [1, BEFORE + context + QUESTION + 1 + SCORED].
         context: compressed tokens.
-        other: [1, QUESTION] tokens that stand behind the context at first; the segment's own by
-            default.
+        other: [1, QUESTION] tokens that follow the context at first; the segment's own by default.
     """
     first = BEFORE + context
     if other is None:

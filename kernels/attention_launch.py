@@ -161,7 +161,7 @@ def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> T
         count = part.shape[2]
         rows = torch.arange(B, device=q.device).repeat_interleave(count)
         behind = torch.arange(T - 1 - first, T - 1 - first - count, -1, device=q.device).repeat(B)
-        lengths = (ends[rows] - behind).clamp(min=1).int()  # of padding, any
+        lengths = (ends[rows] - behind).clamp(min=1).int()  # rows of padding are not read
         own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
         queries = part.transpose(1, 2).reshape(B * count, Hq, 1, d)
         out = attend_triton(queries, _visual_rows(visual, rows), own, scale)

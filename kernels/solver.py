@@ -23,7 +23,7 @@ MOST_PRODUCTS = 8
 GROWTH = 9.9  # log(2e4): a Chebyshev polynomial of degree m is about exp(m acosh t) / 2
 DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on those before it
 ROUGH = tl.constexpr(0.01)  # the same, of a result that one Newton step brings to rounding
-SETTLED = tl.constexpr(0.05)  # converged: the energy left out fell by less than this share of it
+CONVERGED = tl.constexpr(0.05)  # converged: the energy left out fell by less than this share of it
 RESOLVED = tl.constexpr(1e-4)  # of the trace: the least energy left out that float32 resolves
 SEED = 0
 PREC = tl.constexpr("tf32x3")  # rounding by masks of our own was slower: .28 for .18 ms
@@ -202,8 +202,8 @@ def subspace_kernel(
     while i < end_at:
         b_y = _product(b_c, b_v, p_c, p_sigma, p_scratch, alive, scale, o_d, o_k, k, D, DP, CHUNK)
         end, degree, left = _filter_plan(b_v, b_y, trace, o_k, k, D, MOST, GROWTH)
-        settled = (before - left < left * SETTLED) & (left > trace * RESOLVED)
-        end_at = tl.where((i == iterations - 2) & settled, iterations - 1, end_at)
+        converged = (before - left < left * CONVERGED) & (left > trace * RESOLVED)
+        end_at = tl.where((i == iterations - 2) & converged, iterations - 1, end_at)
         before = left
         b_past = b_v
         b_v = (2.0 / end) * b_y - b_v

@@ -48,7 +48,7 @@ def language(path: Path) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def answers(model: LlamaForCausalLM, codec: Subwords, asked: list[str]) -> list[str]:
-    """What it says to each; nothing where it does not come to an end."""
+    """The answer to each instruction; empty where it does not end in time."""
     head = [smollm2.IM_START, *codec.encode(f"system\n{SYSTEM}"), smollm2.IM_END]
     head += codec.encode("\n")
     rows = [head + codec.plain_ids(text) for text in asked]

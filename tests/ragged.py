@@ -40,6 +40,6 @@ def filled(vlm: VisionLanguageModel, settings: Settings, number: int) -> Alone:
     asked = make_request(image, f"question {number} " * (1 + number % 3), ROOM)
     embedded = vlm.embed(vlm.prompt(asked))
     cache = RotateKCache(vlm.model, embedded.inputs(), settings)
-    cache.hand_over()
+    cache.release_steps()
     logits, _ = prefill(vlm, embedded, cache)
     return Alone(cache, embedded.next_position, logits.argmax(-1))

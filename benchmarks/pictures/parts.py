@@ -48,7 +48,7 @@ def pictures(
         side: pixels of a page's longer edge; None as it is.
         bits: a number.
         suites: of questions: `pocket`, `pocket-unseen`, or a file of JSON lines.
-        weigh: ways to weigh a picture that nobody has asked yet.
+        weigh: ways to weigh a picture that is read before any question.
         rounds: how often the arms of `full-size` take turns.
         tiny: `full-size` with a tiny model on a CPU.
     """

@@ -1,4 +1,4 @@
-"""Plain instructions: what has nothing to do with a picture, and what SmolLM2 answers to it.
+"""Plain instructions that have nothing to do with a picture, and SmolLM2's answers to them.
 
 The third pocket learns them beside its documents, so that it goes on to answer in sentences, in one
 word, and about itself. The answers in `plain.jsonl` are SmolLM2's own greedy ones
@@ -120,7 +120,7 @@ def prompts(rng: random.Random, count: int) -> list[str]:
 
 
 def reckoned(rng: random.Random) -> tuple[str, str]:
-    """Something plain that has one right answer, in the form that is wanted."""
+    """A plain question that has one right answer, in the form that it asks for."""
     a, b = rng.randint(1, 40), rng.randint(1, 40)
     place, thing, said = rng.choice(PLACES), rng.choice(THINGS), rng.choice(SENTENCES)
     one, other = rng.sample(rng.choice(OPPOSITES), 2)

@@ -18,7 +18,7 @@ COLOURS: Final = 32  # of a picture: half the bytes, no visible change
 
 
 def pictures(page: Path) -> dict[str, Image.Image]:
-    """What each section of an HTML file shows, by its id."""
+    """The picture of each section of an HTML file, by its id."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - a test dependency
 
     with sync_playwright() as playwright:

@@ -18,7 +18,7 @@ Z: Final = 1.96  # of 95 %, as all recorded tables have it
 
 @dataclass
 class Answered:
-    """One question and what became of it."""
+    """One question and its answer."""
 
     split: str
     renderer: str

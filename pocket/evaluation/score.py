@@ -1,4 +1,4 @@
-"""Score a model as visitors meet it: `python -m pocket.evaluation.score FILE.jsonl ...`.
+"""Score a model as the page serves it: `python -m pocket.evaluation.score FILE.jsonl ...`.
 
 Every question of the files ({"image", "question", "answer" or "answers", "kind" or "category"}) is
 answered uncompressed by the library's own engine, margins and all. Prints the share right by kind

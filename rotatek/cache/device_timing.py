@@ -63,6 +63,6 @@ class Pace:
             if last is not None:
                 last.synchronize()
 
-    def settle(self) -> None:
-        """Wait for all that is queued."""
+    def wait(self) -> None:
+        """Wait for all queued work."""
         synchronise(self._device)

@@ -79,7 +79,7 @@ def _version(weight: Any) -> tuple[Any, ...] | None:
 
 
 def _loaded(projection: Any, key: Tensor) -> AbstractContextManager[Any]:
-    """Over what reads the weights of a projection, which accelerate may have offloaded."""
+    """A context for reading the weights of a projection, which accelerate may have offloaded."""
     weight = getattr(projection, "weight", None)
     if weight is None or weight.device.type != "meta" or key.device.type == "meta":
         return nullcontext()

@@ -201,7 +201,7 @@ class PlannedLayer(CompressedLayer):
         return states
 
     def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
-        """Lay the text in order: `rows` of tokens [B, Hkv, n, d]."""
+        """Store the text in order: `rows` of tokens [B, Hkv, n, d]."""
         gathered = rows.gather(keys), rows.gather(values)
         self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
         recent = self.filling.method.recent_text
@@ -243,7 +243,7 @@ class PlannedLayer(CompressedLayer):
             which of these are inside the window.
         """
         assert self.text is not None and self.span is not None
-        span, places, count = self.span, *self._standing()
+        span, places, count = self.span, *self._turn_positions()
         *held, number = self.text.opened()
         spoken = torch.cat([span.places(number), _placed(places, text)], 1)
         keys = torch.cat([held[0], text.gather(key)], 2)
@@ -267,7 +267,7 @@ class PlannedLayer(CompressedLayer):
             )
         return said, (*pool, (shown < NOWHERE).sum(1, dtype=torch.int32)), order
 
-    def _standing(self) -> tuple[Tensor, Tensor]:
+    def _turn_positions(self) -> tuple[Tensor, Tensor]:
         """Indices [B, T] of a later turn's rows, and the number of tokens including them, [B]."""
         assert self.text is not None and self.span is not None
         lengths = self.text.lengths
@@ -313,7 +313,7 @@ class PlannedLayer(CompressedLayer):
         """Bool [B, 1, T, N + M + T]: which visual tokens, text tokens (`number` [B, M]) and rows of
         a later turn are inside the window of each of its rows."""
         assert self.span is not None
-        own = self._standing()[0]
+        own = self._turn_positions()[0]
         visual = self.span.visual if self.store is not None else self.span.visual[:, :0]
         places = torch.cat([visual, self.span.places(number), own], 1)
         near = own[:, :, None] - places[:, None] < self.span.width

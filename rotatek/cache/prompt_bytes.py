@@ -1,8 +1,9 @@
-"""What each prompt of a padded batch would weigh in a cache of its own.
+"""The bytes that each prompt of a padded batch would take in a cache of its own.
 
-A batch pads every prompt to the longest, and tiles and steps of text with it: its bytes are no
-user's. Here every prompt is counted for itself: its visual tokens' numbers, bases, steps, means,
-scales and masks, its text with the slack that a buffer has, and the counts beside them.
+A batch pads every prompt to the longest, and its tiles and text steps with it, so its bytes are not
+those of a single user. Here every prompt is counted by itself: its visual tokens' numbers, bases,
+steps, means, scales and masks, its text with the slack that a buffer has, and the counts beside
+them.
 """
 
 from collections.abc import Iterator

@@ -30,6 +30,7 @@ from rotatek.errors import CacheNotStorable, ModeUnsupported, UserError
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 from rotatek.methods.tokens.by_head import HeadPruner
+from rotatek.moved import warn_renamed
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +105,15 @@ class RotateKCache(RewindableCache):
             self._steps = StepGraph()
         self._steps.replays = wanted
 
-    def hand_over(self) -> None:
+    def release_steps(self) -> None:
         """Leave one-token steps to the caller, who may reserve capacity and capture them."""
         self._thaw()
         self._steps = None
+
+    def hand_over(self) -> None:
+        """The older name of `release_steps`, for one release."""
+        warn_renamed("hand_over", "release_steps")
+        self.release_steps()
 
     def reserve_ahead(self, tokens: int) -> None:
         """Reserve capacity for so many tokens before the first captured step; by default 128, which

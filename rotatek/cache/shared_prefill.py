@@ -52,7 +52,7 @@ class _SharedLayer(CompressedLayer):
         return out
 
     def _watch(self, number: int, key: Tensor) -> AbstractContextManager:
-        """Over what a member adds, where members are timed."""
+        """A context around a member's work, which is timed where members are."""
         if self.watches is None:
             return nullcontext()
         self.watches[number].append(Stopwatch(key.device))

@@ -47,7 +47,7 @@ class TokenPlan:
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
-        self._sights: dict[int, WindowView] = {}  # of those rows, by the window's width
+        self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
         self._first = replace(layout)  # as the caller gave it, for `anew`
         self._begin(layout)
         self._choice: _Choice | None = None
@@ -121,14 +121,14 @@ class TokenPlan:
     def window_view(self, width: int) -> WindowView:
         """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
         and of its visual rows."""
-        if width not in self._sights:
+        if width not in self._views:
             assert self._layout is not None
             visual = self.rows()[0]
             places, count = self.token_positions()
             text = places.masked_fill(self._layout.visual, NOWHERE)
             seen = places.gather(1, visual.index).masked_fill(~visual.alive, NOWHERE)
-            self._sights[width] = window_view_of(width, text, seen, count)
-        return self._sights[width]
+            self._views[width] = window_view_of(width, text, seen, count)
+        return self._views[width]
 
     def enter(
         self, layer: int, hidden: Tensor, mask: Any = None, window: int | None = None
@@ -211,7 +211,7 @@ class TokenPlan:
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
-        self._sights.clear()
+        self._views.clear()
         self._rows = self._layout.rows()
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
@@ -256,7 +256,7 @@ class TokenPlan:
             self._layout = self._all = self._rows = self._source = None
             self._memory = self.mask = None
             self._masks.clear()
-            self._sights.clear()
+            self._views.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:

@@ -1,10 +1,10 @@
 """One model for many visitors: requests go in, events come out.
 
-`engine` is the entrance. `scheduler` decodes all active rows in one step (continuous batching);
-`batch` is the cache that the model sees in that step, `row_group` and `row_group_layer` lay rows of
-one storage form side by side, `admission` reserves memory, `image_features` keeps what the vision
-tower computed, `prefill` fills caches of several settings from one prompt, `conversation` keeps
-them for follow-up questions, and `events` is what a caller receives.
+`engine` has the class `Engine`. `scheduler` decodes all active rows in one step (continuous
+batching); `batch` is the cache that the model sees in that step, `row_group` and `row_group_layer`
+store rows of one storage form together, `admission` reserves memory, `image_features` keeps what
+the vision tower computed, `prefill` fills caches of several settings from one prompt,
+`conversation` keeps them for follow-up questions, and `events` is what a caller receives.
 """
 
 from typing import TYPE_CHECKING, Any

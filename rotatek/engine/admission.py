@@ -88,7 +88,7 @@ class Admission:
 
     @property
     def held(self) -> int:
-        """Bytes of those who have been admitted, and of conversations that wait."""
+        """Bytes of admitted requests and of kept conversations."""
         return self._with(0)
 
     def _with(self, size: int) -> int:
@@ -109,7 +109,7 @@ class Admission:
         return sum(not lease.resting for lease in tuple(self._held))
 
     def ask(self, size: int) -> MemoryReservation:
-        """A lease of so many bytes; it may have to wait."""
+        """Ask for a reservation of so many bytes; it may have to wait."""
         lease = MemoryReservation(self, size)
         with self._changed:
             self._queue.append(lease)
@@ -142,7 +142,7 @@ class Admission:
         return lease.admitted
 
     def change(self, lease: MemoryReservation, size: int, resting: bool) -> None:
-        """A lease holds another number of bytes, or rests, or no longer does."""
+        """Change a reservation: its bytes, or whether it rests."""
         with self._changed:
             lease.size, lease.resting = size, resting
             self._admit()

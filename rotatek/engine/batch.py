@@ -61,8 +61,8 @@ class RunningBatch(RewindableCache):
 
     Args:
         layers: of the model.
-        settled: rebuild once, as a cache joins, what its method would rebuild at every step: faster
-            and larger. For the evaluation.
+        rebuilt: rebuild Keys and Values once, as a cache joins, where its method would rebuild them
+            at every step: faster and larger. For the evaluation.
         steps: replays steps as a CUDA graph, from `freeze` on.
 
     Attributes:
@@ -71,12 +71,12 @@ class RunningBatch(RewindableCache):
     """
 
     def __init__(
-        self, layers: int, *, settled: bool = False, steps: StepGraph | None = None
+        self, layers: int, *, rebuilt: bool = False, steps: StepGraph | None = None
     ) -> None:
         self._watchers: dict[int, Sequence[Watcher]] = {}  # by index in the batch
         self._watching: dict[int, Sequence[Watcher]] = {}  # by number
         super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
-        self.settled, self._graph = settled, steps
+        self.rebuilt, self._graph = rebuilt, steps
         self.static = False
         self.moved, self._uncaptured = 0, -1  # where a step could not be captured
         self.order: list[int | None] = []
@@ -114,7 +114,7 @@ class RunningBatch(RewindableCache):
             The numbers of each cache's rows.
         """
         layers = range(len(self.layers))
-        pieces = [[layer_rows_of(c, i, tokens, self.settled) for i in layers] for c in caches]
+        pieces = [[layer_rows_of(c, i, tokens, self.rebuilt) for i in layers] for c in caches]
         keys = [key_of(own) for own in pieces]
         if not self._groups.keys() >= set(keys):
             self._drop_empty()  # a graph has to be captured again anyway
@@ -201,7 +201,7 @@ class RunningBatch(RewindableCache):
             if self.static and not group.apart:
                 group.forget(gone)
             else:
-                self.moved += group.thin(gone, self.static)
+                self.moved += group.drop_rows(gone, self.static)
         for number in gone:
             self._logical.pop(number, None)
             self._watching.pop(number, None)
@@ -240,7 +240,7 @@ class RunningBatch(RewindableCache):
     def shrink(self) -> None:
         """Free the memory of removed rows; under a graph text keeps its capacity."""
         for group in self._groups.values():
-            group.thin(set(), True)
+            group.drop_rows(set(), True)
         self._drop_empty()
         for group in self._groups.values():
             group.shrink()

@@ -61,7 +61,7 @@ class Conversation:
         prompt: Prompt,
         lease: MemoryReservation | None = None,
     ) -> None:
-        """Take over finished columns, the prompt they answered, and the memory they are let."""
+        """Take over finished columns, the prompt they answered, and their memory reservation."""
         self.columns = list(columns)
         self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
         self.turns += 1
@@ -125,7 +125,7 @@ class Conversation:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a cache to go on from."""
+        """Whether there is a cache that a question can continue."""
         return bool(self.columns)
 
     @property
@@ -157,7 +157,7 @@ class Conversation:
         return True
 
     def close(self) -> None:
-        """Let go of every tensor; nothing can be asked after that."""
+        """Free every tensor; nothing can be asked after that."""
         for column in self.columns:
             column.close()
         self.columns, self.prompt = [], None

@@ -21,7 +21,7 @@ import torch
 
 from rotatek.engine.device_turns import DeviceTurns
 
-AVAILABLE: Final = torch.get_num_threads()  # asked before anybody has taken a share
+AVAILABLE: Final = torch.get_num_threads()  # before any work has taken a share
 WIDEST: Final = 4  # cores that one prompt still makes good use of
 SAMPLE_S: Final = 0.2  # between two measurements of other processes' load
 STAT: Final = "/proc/stat"  # of Linux; elsewhere other processes are not counted
@@ -75,7 +75,7 @@ class CpuShares:
 
     Args:
         count: threads that torch may use.
-        neighbours: what other processes leave of the machine.
+        neighbours: measures the cores that other processes do not use.
     """
 
     def __init__(self, count: int, neighbours: Neighbours | None = None) -> None:
@@ -107,7 +107,7 @@ class CpuShares:
             self._changed.notify_all()
 
     def share(self) -> None:
-        """Let this thread's operations use as many cores as are its share."""
+        """Set this thread's operations to use its share of the cores."""
         free = round(min(self.count, self.neighbours.free_cores()))
         torch.set_num_threads(max(1, free // max(1, self._working)))
 

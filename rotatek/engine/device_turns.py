@@ -1,4 +1,4 @@
-"""Turns at the device: first come, first served, and a long piece of work gives way in between."""
+"""Turns at the device: first come, first served; long work yields to decoding steps in between."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ class DeviceTurns:
 
     @property
     def contended(self) -> bool:
-        """Whether anybody waits."""
+        """Whether a thread waits."""
         return bool(self._waiting)
 
     def __enter__(self) -> None:
@@ -67,10 +67,10 @@ class YieldToDecode:
         self._since = time.perf_counter()
 
     def checkpoint(self) -> None:
-        """Let others ahead where they have waited long enough."""
+        """Yield to other threads that have waited long enough."""
         self._pace.follow()
         if self._turns.contended and time.perf_counter() - self._since >= self._patience():
-            self._pace.settle()
+            self._pace.wait()
             self._turns.__exit__()
             self._turns.__enter__()
             self._begin()

@@ -1,4 +1,5 @@
-"""Many conversations side by side, for the evaluation: each row answers, is asked again, answers.
+"""Decodes many conversations side by side, for the evaluation: each row answers, reads its next
+question, and answers again.
 
 A later question is fed token by token, as answers are: rows whose questions differ in length need
 no padding, and one captured step serves questions and answers alike.
@@ -18,7 +19,7 @@ from rotatek.models import Embedded, VisionLanguageModel
 
 
 class Dialogue:
-    """One row: what is said, and what is fed next.
+    """One row: its tokens so far, and the token to feed next.
 
     Args:
         turns: ids of each later question, from the end of an answer to the next one.
@@ -81,7 +82,7 @@ def converse_caches(
     Yields:
         caches' numbers as all their rows have ended.
     """
-    batch = RunningBatch(len(caches[0].layers), settled=True)
+    batch = RunningBatch(len(caches[0].layers), rebuilt=True)
     rows = [one for each in dialogues for one in each]
     parts = batch.join(caches, max(one.room for one in rows) + 1, reserve=graph)
     if graph:
@@ -97,7 +98,7 @@ def converse_caches(
             greedy.say(fed)
             left = max(rows[row].room for row, token in fed.items() if token is not None)
             alive = [fed[row] is not None for row in range(len(rows))]
-            greedy.thin(over(parts, alive, whole=graph and left < COMPILED), left)
+            greedy.drop_rows(over(parts, alive, whole=graph and left < COMPILED), left)
             for row, (token,) in greedy.advance(1).items():
                 fed[row] = None if fed[row] is None else rows[row].next(token)
 

@@ -159,7 +159,7 @@ class Engine:
             prompt, looked = self._prompt(request, columns)
             lease = self.admission.ask(self._needed(prompt, columns, request.max_new_tokens))
             if not lease.admitted:
-                del prompt, looked  # who waits holds nothing
+                del prompt, looked  # a waiting request holds nothing
                 yield from self._queue(lease, stop)
                 prompt, looked = self._prompt(request, columns)
             reused = looked.is_encoded
@@ -201,7 +201,7 @@ class Engine:
                 raise Stopped
 
     def _close(self, columns: list[Sequence]) -> None:
-        """Take columns out of the running batch, and let go of every tensor."""
+        """Take columns out of the running batch, and free every tensor."""
         self.scheduler.leave(columns)
         for column in columns:
             column.close()
@@ -376,7 +376,8 @@ class Engine:
         trace: bool,
         stop: StopFlag | None,
     ) -> list[Sequence]:
-        """Empty caches; columns that prune alike share a plan, and most the vision tower's run."""
+        """Empty caches. Columns that prune alike share a plan; most share the vision tower's
+        run."""
         shared = SharedPrompt(self.vlm, prompt, partial(self.pictures.look, looked, prompt))
         for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
             with self.scheduler.prefill(stop):

@@ -1,5 +1,5 @@
-"""Random numbers that depend on nothing but a seed and a place: the same on every device, alone
-and in a crowd, today and after a machine was lost.
+"""Random numbers that depend on a seed and a position only: they are the same on every device,
+alone and in a batch, and after an answer continues on another machine.
 
 Each number is a hash of (seed, draw, position of the token in its answer, token of the
 vocabulary), so there is no generator whose state rows could share.

@@ -65,7 +65,7 @@ class Pools:
         for own in caches:
             for pool, wanted in needed(own).items():
                 rooms[pool] = max(rooms[pool], coarse(wanted))
-        return self._lay(size, rooms)
+        return self._allocate(size, rooms)
 
     def shrink(self, size: int) -> None:
         """Give back what no row needs."""
@@ -76,9 +76,9 @@ class Pools:
                 pool = self.blocks[block][0]
                 ends[pool] = max(ends[pool], start + count)
             rooms = {pool: max(room, coarse(ends[pool])) for pool, room in rooms.items()}
-        self._lay(size, rooms)
+        self._allocate(size, rooms)
 
-    def _lay(self, size: int, rooms: dict[Hashable, int]) -> bool:
+    def _allocate(self, size: int, rooms: dict[Hashable, int]) -> bool:
         """Allocate every pool anew, for so many rows with sections of these sizes."""
         old, rows = self._pools, len(self._rows)
         if all(t.shape[:2] == (size, rooms[pool]) for pool, t in old.items()):

@@ -106,23 +106,24 @@ class SharedPrompt:
         self._plans: dict[TokenPruner, TokenPlan] = {}
 
     def see(self, pruner: TokenPruner) -> None:
-        """Do what a pruner needs and no other has done: most share the vision tower's run."""
-        sight = _sight(pruner)
-        if sight not in self._seen:
+        """Compute what a pruner needs, unless another one has: most share the vision tower's
+        run."""
+        view = _tower_view(pruner)
+        if view not in self._seen:
             started = time.perf_counter()
             look = self._look if self.prompt.pixels.runs else None  # else there is nothing to see
             seen = None if look is None else look(pruner)
             embedded = self.vlm.embed(self.prompt, pruner, seen)
-            self._seen[sight] = embedded, 1000 * (time.perf_counter() - started)
+            self._seen[view] = embedded, 1000 * (time.perf_counter() - started)
         if pruner not in self._plans:
-            self._plans[pruner] = plan_for(self.vlm, self._seen[sight][0], pruner)
+            self._plans[pruner] = plan_for(self.vlm, self._seen[view][0], pruner)
 
     def under(self, pruner: TokenPruner) -> tuple[Embedded, TokenPlan, float]:
         """A pruner's result: the embedded prompt, its plan, and the tower's milliseconds."""
-        embedded, ms = self._seen[_sight(pruner)]
+        embedded, ms = self._seen[_tower_view(pruner)]
         return embedded, self._plans[pruner], ms
 
 
-def _sight(pruner: TokenPruner) -> TokenPruner | None:
-    """Equal for pruners to which the vision tower shows the same."""
+def _tower_view(pruner: TokenPruner) -> TokenPruner | None:
+    """The key of a pruner's vision features: pruners after the tower share them."""
     return pruner if pruner.stage == "encoder" else None

@@ -11,7 +11,7 @@ from rotatek.engine.pools import Copy, Pools, Shift, size_class
 from rotatek.engine.row_group_layer import COARSE_SIZES, SIZES, LayerRows, RowGroupLayer, room_for
 from rotatek.engine.store_tensors import StoreTensors, launched_by
 
-SPARSE: Final = 4  # a group a quarter full is laid again
+SPARSE: Final = 4  # a group a quarter full is allocated again
 
 
 def key_of(pieces: Sequence[LayerRows]) -> Hashable:
@@ -46,7 +46,7 @@ class RowGroup:
 
     @property
     def taken(self) -> bool:
-        """Whether anybody is in it."""
+        """Whether any row is in use."""
         return any(number is not None for number in self.places)
 
     @property
@@ -130,8 +130,8 @@ class RowGroup:
         for slots in self.slots:
             slots.forget(holes)
 
-    def thin(self, gone: set[int], static: bool) -> int:
-        """Remove rows, and move the last ones to their indices, so that none is computed in vain.
+    def drop_rows(self, gone: set[int], static: bool) -> int:
+        """Remove rows, and move the last rows to their indices, so that no removed row is computed.
 
         Returns:
             How many layers' addresses have changed.
@@ -157,7 +157,7 @@ class RowGroup:
                 slots.shrink(size)
 
     def mark(self, static: bool) -> list[int | None]:
-        """Tell the device how long the rows of all layers are, in one transfer.
+        """Send the lengths of all layers' rows to the device, in one transfer.
 
         Returns:
             each row's number, or None, as a step computes them.

@@ -71,14 +71,14 @@ class LayerRows(NamedTuple):
         return ring, None if self.tables is None else self.tables.width
 
 
-def layer_rows_of(cache: Cache, layer: int, tokens: int, settled: bool = False) -> LayerRows:
+def layer_rows_of(cache: Cache, layer: int, tokens: int, rebuilt: bool = False) -> LayerRows:
     """One layer of a filled cache, compressed or plain.
 
     Args:
         cache: a `RotateKCache`, or transformers' own, all of which counts as text.
         layer: index from 0.
         tokens: that it may add.
-        settled: compute once what a method otherwise computes at every step.
+        rebuilt: whether Keys and Values that a method would rebuild at every step are rebuilt now.
     """
     held = cache.layers[layer]
     text: TextBuffer | None = getattr(held, "text", None)
@@ -89,7 +89,7 @@ def layer_rows_of(cache: Cache, layer: int, tokens: int, settled: bool = False) 
     held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
-    if settled and store is not None and not isinstance(store, HeadStores):
+    if rebuilt and store is not None and not isinstance(store, HeadStores):
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
@@ -230,7 +230,7 @@ class RowGroupLayer:
         room = self.room if room <= self.room else -(-room // step) * step
         changed = numbers != self._numbers
         self._numbers, self._view = numbers, None
-        return self._lay(size, shapes, room) or changed
+        return self._allocate(size, shapes, room) or changed
 
     def _rounded(
         self, shapes: Sequence[dict[str, tuple[int, ...]]], step: int
@@ -249,8 +249,8 @@ class RowGroupLayer:
     def _per_token(self) -> tuple[str, ...]:
         return () if self.pattern is None else self.pattern.per_token
 
-    def _lay(self, size: int, shapes: dict[str, tuple[int, ...]], room: int) -> bool:
-        """Lay every tensor again, for so many rows of these shapes and so many text tokens."""
+    def _allocate(self, size: int, shapes: dict[str, tuple[int, ...]], room: int) -> bool:
+        """Allocate every tensor anew, for so many rows of these shapes and so many text tokens."""
         same = all(tuple(t.shape[1:]) == shapes[name] for name, t in self._tensors.items())
         if same and (size, room) == (self.size, self.room):
             return False
@@ -340,7 +340,7 @@ class RowGroupLayer:
             room = -(-self._kept(max(self.texts, default=0)) // TEXT_STEP) * TEXT_STEP
         fixed = {name: self._fixed(name) for name in self._tensors}
         shapes = [row.shapes for row in self._rows if row.shapes]
-        self._lay(size, self._rounded([fixed, *shapes], 1), room)
+        self._allocate(size, self._rounded([fixed, *shapes], 1), room)
         self._numbers = launched_by([row.numbers for row in self._rows], 1)
 
     def _fixed(self, name: str) -> tuple[int, ...]:

@@ -39,9 +39,9 @@ class GreedyRows:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.banned = torch.tensor(vlm.banned_ids, device=vlm.device, dtype=torch.long)
         self.tokens, self.position = self.chosen(logits), position.clone()  # by number
-        self._lay()
+        self._allocate()
 
-    def _lay(self) -> None:
+    def _allocate(self) -> None:
         """Buffers in the batch's own order."""
         order = [0 if number is None else number for number in self.batch.order]
         index = torch.tensor(order, device=self.vlm.device)
@@ -90,7 +90,7 @@ class GreedyRows:
         tokens = [None if number is None else fed.get(number) for number in self.batch.order]
         self.next.copy_(torch.tensor([token or 0 for token in tokens], device=self.next.device))
 
-    def thin(self, over: Sequence[int], left: int) -> None:
+    def drop_rows(self, over: Sequence[int], left: int) -> None:
         """Leave out rows that have ended where that pays; under a graph it takes another one."""
         here = [number for number in self.batch.order if number is not None]
         gone = set(over) & set(here)
@@ -102,7 +102,7 @@ class GreedyRows:
         self.tokens[numbers], self.position[numbers] = self.next[used], self.place[used]
         self.batch.leave(gone)
         self.batch.shrink()
-        self._lay()
+        self._allocate()
 
 
 @torch.inference_mode()
@@ -128,7 +128,7 @@ def decode_caches(
     Yields:
         (cache, its rows' tokens) as caches are done.
     """
-    batch = RunningBatch(len(caches[0].layers), settled=True)
+    batch = RunningBatch(len(caches[0].layers), rebuilt=True)
     parts = batch.join(caches, limit + 1, reserve=graph)
     if graph:
         batch.freeze()
@@ -142,7 +142,7 @@ def decode_caches(
             waiting.remove(part)
             yield part, [list(takewhile(lambda t: t not in stops, said[r])) for r in parts[part]]
         if waiting:
-            greedy.thin(over(parts, alive, whole=graph and left < COMPILED), left)
+            greedy.drop_rows(over(parts, alive, whole=graph and left < COMPILED), left)
             for row, tokens in greedy.advance(min(left, BLOCK if graph else 1)).items():
                 said[row] += tokens if alive[row] else []
                 alive[row] = alive[row] and stops.isdisjoint(tokens)

@@ -1,7 +1,7 @@
-"""Which token comes next: the one answer to that for every door, alone and in batches.
+"""Chooses the next token, for the page, the API, the command line and Python, alone and in batches.
 
 The order is that of transformers: penalties and biases, temperature, `top_k`, `top_p`, `min_p`.
-Rows that draw and rows that do not share a step; what is greedy never sees any of this.
+Sampled and greedy rows share a step; the logits of greedy rows are not changed.
 """
 
 import threading
@@ -31,7 +31,7 @@ def likeliest(logits: Tensor, banned: Tensor) -> Tensor:
 
 
 class RowChoice:
-    """How one row's tokens are chosen, and what it has said so far.
+    """How one row's tokens are chosen, and its tokens so far.
 
     Args:
         sampling: with a seed, where it draws.
@@ -40,7 +40,7 @@ class RowChoice:
         matcher: the schema's, if there is one.
 
     Attributes:
-        failure: why the row cannot go on.
+        failure: why the row cannot continue.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RowChoice:
 
     @property
     def keys(self) -> tuple[int, int]:
-        """Of the noise of its next token."""
+        """The keys of the noise of its next token."""
         return keys_of(self.sampling.seed or 0, self.draw, self.said.total())
 
     def take(self, token: int) -> None:
@@ -92,7 +92,7 @@ class RowChoice:
 
 
 class TokenChoice:
-    """One model's way to its next tokens.
+    """Chooses the next tokens of one model.
 
     Args:
         vlm: whose tokens may be said.

@@ -4,7 +4,8 @@ Lines of JSON under xz. The first says what the answers belong to: the model wit
 its weights and its type, the suite, where it ran, and the settings. Each further line is a question
 with its accepted answers, every different answer to it with its score and length, and by setting
 which of those it gave (-1: none) and which live bytes its cache held, as a share of the
-uncompressed one. A question's answers stand together because they are alike, so the file is small.
+uncompressed one. A question's answers are stored together because they are alike, so the file is
+small.
 """
 
 import lzma
@@ -24,7 +25,7 @@ from rotatek.methods.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
 DIGITS: Final = 5  # of scores and shares
-AFTERWARDS: Final = ("ran_on", "refused", "solved")  # what a journal does not say
+AFTERWARDS: Final = ("ran_on", "refused", "solved")  # fields that a journal does not have
 TOLERANCE: Final = 2e-5  # between a score that was kept and the same one computed again
 
 
@@ -90,7 +91,7 @@ def unpack(path: Path) -> AnswerArchive:
 
 
 def restore(kept: AnswerArchive, folder: Path) -> None:
-    """Lay the answers down as a run's journal and questions, so that it can go on."""
+    """Write the answers as a run's journal and questions, so that the run can continue."""
     StoredSuite.save(Named(kept.name, kept.items), folder / QUESTIONS)
     if kept.solved:
         equal_bytes_table.keep(kept.solved, folder)

@@ -2,8 +2,8 @@
 
 A folder of results holds `runs.json` (what each run asked of which weights, and its tables),
 `cells.csv` (a record for each setting in each table), `pairs.csv` (each comparison that a claim
-makes) and `claims.csv` (what came of each claim). Documents and the page read fields; words in
-`row`, `first` and `second` are shown, and never taken apart.
+makes) and `claims.csv` (what came of each claim). Documents and the page read these fields. The
+labels in `row`, `first` and `second` are displayed and never parsed.
 """
 
 import csv
@@ -39,9 +39,9 @@ class Cell:
         suite: of the questions.
         ask: how they were asked, one of `rotatek.evaluation.chains.ASKS`; or that they opened
             conversations whose later questions are counted in cells of their own.
-        table: in which it stands.
-        row: its words there.
-        line: the words of the line or group in which a figure draws it, or "".
+        table: that it is in.
+        row: its label there.
+        line: the label of the line or group in which a figure draws it, or "".
         times: how many times smaller it was solved to be, or 0.
         settings: flat: both methods' names, their shares and bits, and what is not at its default.
         nominal: share of the visual cache as the paper counts it.
@@ -117,9 +117,9 @@ class Pair(NamedTuple):
     Attributes:
         claim: its key.
         model, table: where; for a measurement of speed the benchmark.
-        counted: "nominal" (the rows as they stand), "live" (the second row's method at the first
+        counted: "nominal" (the rows as they are), "live" (the second row's method at the first
             one's live bytes) or "measured" (a ratio of measured values).
-        first, second: the rows' words.
+        first, second: the rows' labels.
         relation: what is claimed: "at least", "about", or a bound on a ratio.
         questions: that both answered; 0 for a measurement.
         difference, low, high: first less second in [-1, 1] with its interval, or the ratio.
@@ -147,7 +147,7 @@ class Found(NamedTuple):
         claim: its key.
         text: in words.
         where: in the paper; "" for what we expect beyond it.
-        model: on which; "" for a claim that nothing here asks.
+        model: on which; "" for a claim that no table tests.
         counted: as in `Pair`.
         verdict: found, better, mixed, not found or open.
         pairs: compared.

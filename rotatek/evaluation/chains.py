@@ -89,8 +89,8 @@ def counted(items: Sequence[Item], ask: str) -> Mapping[str, list[Item]]:
 
 
 def answered_by(item: Item) -> tuple[Item | None, ...]:
-    """Whose answer each turn's is: the item's, or of a chain each question's.
+    """The question that each turn answers: the item itself, or every question of a chain.
 
-    None stands for a neutral opening, whose answer nobody scores.
+    None is a neutral opening, whose answer is not scored.
     """
     return (item.opening, *item.later) if isinstance(item, Chain) else (item,)

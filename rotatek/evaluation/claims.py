@@ -1,17 +1,18 @@
 """What the RotateK paper claims of answers, and what we expect beyond it; how a claim is judged.
 
-A claim names pairs of rows; the tables file them under its key. Each pair speaks for it, against
-it, or does not tell, by its own paired 95 % interval. A claim is *found* if its mean over pairs is,
-and no single pair contradicts it; *mixed* if some pairs speak for it and others against; *better*
-if all that contradicts an "about" is better than it; *not found* if nothing speaks for it; else
-*open*. Intervals are not corrected for their number: of a hundred comparisons of equals, two or
-three speak against a claim by chance.
+A claim names pairs of rows; the tables file them under its key. By its paired 95 % interval each
+pair supports the claim, contradicts it, or leaves it open. A claim is *found* if the mean over its
+pairs supports it and no pair contradicts it; *mixed* if some pairs support it and others contradict
+it; *better* if every pair that contradicts an "about" is better than it; *not found* if no pair
+supports it; else *open*. Intervals are not corrected for their number: of a hundred comparisons of
+equals, two or three contradict a claim by chance.
 
 A claim is counted *nominal*, its two rows as they stand, or *live*, the first row against the
-second one's method at the first one's live bytes: a method's line is every row with the same pruner
-and method that answered the same questions, without those that another of the line beats in fewer
-bytes. At b bytes its score lies straight between the two neighbouring rows'; above the heaviest it
-is that row's, which b bytes would hold, too. Below the lightest there is nothing to compare with.
+second one's method at the first one's live bytes: a method's line has every row with the same
+pruner and method that answered the same questions. A row is dropped when another row of the line
+scores higher with fewer bytes. Between two rows the score is interpolated linearly. Above the
+largest row it is that row's score, since its bytes fit, too. Below the smallest row nothing is
+compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ class Stated(NamedTuple):
     counts: tuple[str, ...] = (NOMINAL,)
 
 
-SOLVED: Final = ("solved",)  # rows that stand at equal live bytes already
+SOLVED: Final = ("solved",)  # rows that have equal live bytes already
 
 CLAIMS: Final = {
     "cost": Stated("Dropping tokens alone costs answers", "introduction, tables 1 and 4"),
@@ -112,7 +113,7 @@ def says(relation: str, low: float, high: float) -> str:
     """What a 95 % interval of a difference says about an expectation.
 
     "at least": for above 0, against below 0. "about": for inside two points either way, against
-    (or better) outside. Two rows that are the same speak for both.
+    (or better) outside. Two equal rows support both.
     """
     if relation == "about":
         if low >= -ABOUT and high <= ABOUT:
@@ -124,7 +125,7 @@ def says(relation: str, low: float, high: float) -> str:
 
 
 def verdict(mean: str, pairs: Sequence[str]) -> str:
-    """What a claim comes to.
+    """The verdict on a claim.
 
     Args:
         mean: what its mean over pairs says.
@@ -198,7 +199,7 @@ def line_of(answered: Iterable[Answered], mask: NDArray[np.bool_]) -> Line:
 
 
 def at_bytes(line: Line, share: float) -> Floats | None:
-    """A line's scores at so many live bytes; None where it has no row that is as light."""
+    """A line's scores at a number of live bytes; None where each of its rows takes more."""
     if not line or share < line[0][0] * (1 - 1e-9):
         return None
     after = next((place for place, point in enumerate(line) if point[0] > share), len(line))
@@ -256,7 +257,8 @@ class Judge:
         return self.answered[first].score - self.answered[second].score
 
     def live(self, first: Settings, second: Settings, mask: NDArray[np.bool_]) -> Floats | None:
-        """First less the second's method at the first one's live bytes, if it can be so light."""
+        """First less the second's method at the first one's live bytes; None where none is that
+        small."""
         kind = kind_of(second)
         if second.is_baseline or kind_of(first) == kind:
             return None

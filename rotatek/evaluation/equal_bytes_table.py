@@ -52,7 +52,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def is_ours(settings: Settings) -> bool:
-    """Whether a row is a form of ours whose bytes follow from what a prompt holds."""
+    """Whether a row is a form of RotateK whose bytes depend on the prompt."""
     return isinstance(settings.channels, CHANNELS.default) and settings.channels.adapts
 
 
@@ -84,7 +84,7 @@ def flat_rows(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def line_of(settings: Settings) -> str:
-    """A method's words without the pruner it needs at some sizes, and without how many bits."""
+    """A method's label without the pruner that it needs at some sizes, and without its bits."""
     method = settings.channels
     if getattr(method, "bits", None) is not None:
         return f"{method.label} (bits)"
@@ -109,7 +109,7 @@ def keep(rows: Sequence[Row], folder: Path) -> Table:
 
 
 def adapting() -> list[ChannelMethod]:
-    """Forms of ours whose bytes follow from what a prompt holds: presets, and bits of a number."""
+    """Forms of RotateK whose bytes depend on the prompt: presets, and bits of a number."""
     ours = CHANNELS.default
     found = [one for one in ours.presets().values() if one.adapts]
     bits = [one.low for one in options_of(ours) if one.key == "bits"]
@@ -124,10 +124,9 @@ def rows_of(scales: Sequence[Scale], classes: tuple[frozenset[str], ...]) -> Ite
         scales: of each class's prompts, by rising length.
         classes: names of the questions in each.
 
-    What has a row is what has one for the class of most questions.
-    A method that has to drop tokens has a row with each of the paper's pruners. One that cannot be
-    made so light, not even so, has no row there; nor has one that stays as it was at the budget
-    before.
+    The class of most questions decides which rows there are. A method that has to drop tokens has a
+    row with each of the paper's pruners. A method has no row at a budget that it cannot reach, nor
+    where it is unchanged from the budget before.
     """
     droppers = [kind() for kind in pruners() if kind.of_paper]
     forms: list[ChannelMethod] = [Full(), *(kind().with_keep(QUARTER) for kind in reducers())]
@@ -151,7 +150,7 @@ def rows_of(scales: Sequence[Scale], classes: tuple[frozenset[str], ...]) -> Ite
 def classes_of(vlm: VisionLanguageModel, suite: Suite) -> list[tuple[Prompt, frozenset[str]]]:
     """Questions whose prompts have about as many visual tokens, each class with its middle prompt.
 
-    A picture's questions differ by a few tokens of text and stand together.
+    A picture's questions differ by a few tokens of text and are in one class.
     """
     opened: dict[int, list[Item]] = {}
     for item in suite.items:

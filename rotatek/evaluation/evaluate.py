@@ -35,7 +35,7 @@ from rotatek.models import VisionLanguageModel, load
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of answering.
+    """The outcome of answering.
 
     Attributes:
         finished: whether all is done.
@@ -62,8 +62,8 @@ class Evaluation:
         device: cpu, cuda, cuda:N, auto, or the best there is.
         options: how questions are asked.
         limit_s: seconds after which to stop, to go on another time.
-        part: of what is asked, which this process alone asks: the part's number from 0, and how
-            many parts there are. Each has a journal of its own in the same folder.
+        part: the share of the work that this process does: its number from 0, and how many parts
+            there are. Each has a journal of its own in the same folder.
     """
 
     model: str

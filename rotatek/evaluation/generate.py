@@ -24,7 +24,7 @@ def generate(
     plan = plan_for(vlm, embedded, pruner)
     cache = empty_cache(vlm, embedded, settings, plan)
     if isinstance(cache, RotateKCache):
-        cache.hand_over()
+        cache.release_steps()
     try:
         logits, _ = fill(vlm, embedded, plan, [cache], timed=False)
         limit = requests[0].max_new_tokens

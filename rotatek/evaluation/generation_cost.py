@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 def generation_cost(
     vlm: VisionLanguageModel, prompt: Prompt, settings: Settings, tokens: int = TOKENS
 ) -> Cost:
-    """Read a prompt, answer it greedily, and measure; a first time nobody counts.
+    """Read a prompt, answer it greedily, and measure, after one run that is not counted.
 
     Args:
         vlm: the model.
@@ -46,8 +46,8 @@ def generation_cost(
         settings: any; those that compress nothing use transformers' own cache.
         tokens: of the answer, at most; three at least.
     """
-    _once(vlm, prompt, settings, tokens)
-    return _once(vlm, prompt, settings, tokens)
+    _one_run(vlm, prompt, settings, tokens)
+    return _one_run(vlm, prompt, settings, tokens)
 
 
 def costs(
@@ -57,7 +57,7 @@ def costs(
     return [generation_cost(vlm, prompt, settings, tokens) for settings in chosen]
 
 
-def _once(vlm: VisionLanguageModel, prompt: Prompt, settings: Settings, tokens: int) -> Cost:
+def _one_run(vlm: VisionLanguageModel, prompt: Prompt, settings: Settings, tokens: int) -> Cost:
     on_gpu, device = vlm.device.type == "cuda", vlm.device
     before = 0
     if on_gpu:

@@ -88,7 +88,7 @@ class RotateK(lmms):
                 yield group[start : start + self.batch_size]
 
     def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
-        """One question through the door, and its stop strings; None where the door refuses it."""
+        """One checked question and its stop strings; None where the input is refused."""
         question, options, doc_to_visual, number, task, split = instance.args
         sampling = sampling_of(options, number)
         images = [image for image in doc_to_visual(self.task_dict[task][split][number]) if image]

@@ -60,8 +60,8 @@ def relaxed_accuracy(answer: str, accepted: Sequence[str]) -> float:
 def vqa_accuracy(answer: str, accepted: Sequence[str]) -> float:
     """min(1, matches / 3) over the other annotators, averaged over leaving each one out.
 
-    Annotators who agreed are listed as often as they answered. A single accepted answer stands for
-    ten of the same.
+    An answer is listed once for each annotator who gave it. A single accepted answer counts as ten
+    equal ones.
     """
     given = vqa_normalise(answer)
     votes = [vqa_normalise(text) for text in (accepted if len(accepted) > 1 else [*accepted] * 10)]

@@ -111,17 +111,17 @@ class QuestionBatch:
         if not self._watched:
             self._watched = {d: self.vlm.run_tower(pixels) for d, pixels in self._pixels.items()}
         seen: dict[Hashable, Seen] = {}  # a picture's, or a question's where the pruner asks
-        sights: list[Hashable] = []
+        views: list[Hashable] = []
         for number, item in enumerate(self.items):
-            sights.append((number, item.document) if pruner.asks else item.document)
-            if sights[-1] not in seen:
-                seen[sights[-1]] = self.vlm.encode_images(
+            views.append((number, item.document) if pruner.asks else item.document)
+            if views[-1] not in seen:
+                seen[views[-1]] = self.vlm.encode_images(
                     self._pixels[item.document],
                     pruner,
                     self._watched[item.document],
                     self._questions[number],
                 )
-        return self._reduced([seen[sight] for sight in sights])
+        return self._reduced([seen[view] for view in views])
 
     @torch.inference_mode()
     def _reduced(self, seen: Sequence[Seen]) -> tuple[Embedded, Layout]:

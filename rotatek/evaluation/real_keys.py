@@ -72,7 +72,7 @@ class Spectrum(NamedTuple):
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
-    """The whole lines of a table; none where there is no file."""
+    """The complete lines of a table; none where there is no file."""
     if not path.exists():
         return []
     types = kind.__annotations__
@@ -90,7 +90,7 @@ def write(path: Path, rows: Iterable[tuple], fields: Sequence[str]) -> None:
 
 
 def unbeaten(found: Iterable[Divergence]) -> list[Divergence]:
-    """Those that none of the others beats in fewer bytes, the smallest first."""
+    """Points that no other one beats with fewer bytes, the smallest first."""
     kept: list[Divergence] = []
     for one in sorted(found, key=lambda one: (one.live, one.kl)):
         if not kept or one.kl < kept[-1].kl:

@@ -41,9 +41,9 @@ def build(
     answers: Mapping[tuple[str, str], Answer],
     header: Mapping[str, Any],
 ) -> Results:
-    """Everything that the answers of one run amount to.
+    """The results of one run's answers.
 
-    A run of second questions has cells of those, and cells of the questions that opened.
+    A run of second questions has cells of those, and cells of the opening questions.
 
     Args and result are those of `build_asked`, whose `items` are the suite's.
     """
@@ -62,7 +62,7 @@ def build_asked(
     header: Mapping[str, Any],
     ask: str = FIRST,
 ) -> Results:
-    """What some questions of a run amount to.
+    """The results of some questions of a run.
 
     A table compares the questions that all its rows answered; rows without any answer are left out,
     so an interrupted run reports what it has.
@@ -100,7 +100,7 @@ def unasked() -> list[Found]:
 
 
 def _by_question(row: Row) -> dict[str, str]:
-    """Under which names the answers of a row are kept that was solved for every length."""
+    """The names of the answers of a row that was solved for every length, by question."""
     return {name: setting_id(one) for one, names in row.asked for name in names}
 
 
@@ -306,7 +306,7 @@ def type_of(run: Mapping[str, Any]) -> str:
 
 
 def said(one: Found) -> str:
-    """A claim's verdict with what it rests on, in a few words."""
+    """A claim's verdict with its figures, in a few words."""
     word = "better than that" if one.verdict == BETTER else "against it"
     parts = [f"{one.against} of {one.pairs} pairs {word}"] if one.against else []
     if one.difference is None or one.low is None or one.high is None:

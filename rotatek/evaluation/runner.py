@@ -1,4 +1,4 @@
-"""Answering a suite under many settings, in few and large pieces of work.
+"""Answers a suite under many settings, in a few large batches.
 
 A batch of questions is encoded once. One prefill serves every setting that drops the same tokens,
 and the caches of all settings are decoded side by side (`rotatek.engine.rows`). What was
@@ -78,7 +78,7 @@ class Runner:
         suite: the questions.
         journal: where answers go; what it holds is not asked again.
         options: how they are asked.
-        notice: told once of every setting that this model or version does not support.
+        notice: called once for every setting that this model or version does not support.
 
     Attributes:
         refused: sentences by settings that could not be answered.
@@ -121,7 +121,7 @@ class Runner:
         items = sorted((item for item, _ in todo), key=lambda item: area[item.document])
         batch = self._fitting(items[len(items) // 2])
 
-        def size(item: Item) -> tuple[int, int]:  # questions about one picture stand together
+        def size(item: Item) -> tuple[int, int]:  # questions about one picture are neighbours
             return area[item.document], item.document
 
         return list(batches(todo, batch, size))
@@ -164,7 +164,7 @@ class Runner:
             yield from self._asked(Unit(part, unit.owed))
 
     def _fitting(self, typical: Item) -> int:
-        """Questions at once, by the length of a typical one's prompt where nobody has said."""
+        """Questions at once: as the options say, or by the prompt length of a typical question."""
         if self.options.batch is not None:
             return self.batch
         request = make_request(self.suite.image(typical.document), typical.question, 1)
@@ -187,7 +187,8 @@ class Runner:
                 recovery.free(self.vlm.device)  # for other processes' pictures and prefills
 
     def _patient(self, work: Callable[[], T]) -> T:
-        """What `work` makes; again, a little later, where others have a GPU's memory now."""
+        """The result of `work`, tried again a little later where other processes hold the GPU's
+        memory."""
         for seconds in WAITS_S if self.on_gpu else ():
             try:
                 return work()
@@ -212,7 +213,8 @@ class Runner:
         return groups[first:] + groups[:first]
 
     def _answer(self, batch: QuestionBatch, group: list[Settings]) -> None:
-        """Write down what a group of settings answers; in halves where it does not go together."""
+        """Answer a group of settings and write the answers down; in halves where it is too
+        large."""
         group = [settings for settings in group if self._is_owed(settings, batch.items)]
         ask = partial(self._answer_group, batch, group)
         try:

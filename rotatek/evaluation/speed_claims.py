@@ -34,8 +34,8 @@ class Speed(NamedTuple):
 
     Attributes:
         bench: what measured it: a benchmark of `benchmarks.kernels`, or full_size.
-        model: whose shapes; "" where they are nobody's.
-        method: its words.
+        model: whose shapes were measured; "" where they are no model's.
+        method: its label.
         batch, tokens: questions at once, and visual tokens of each.
         quantity: with its unit; a share is worked out: of a prefill (`prefill_share`), of what
             attention takes beyond dense (`recovery_share`), of what channels free (`masks_share`).
@@ -168,7 +168,7 @@ class SpeedClaim(NamedTuple):
 
 
 def judged(speeds: Sequence[Speed]) -> tuple[list[Pair], list[Found]]:
-    """Every comparison of every claim for both models, and what came of the claims."""
+    """Every comparison of every claim for both models, and the verdicts on the claims."""
     pairs, found = list[Pair](), list[Found]()
     for claim in CLAIMS:
         for model, whole in MODELS.items():

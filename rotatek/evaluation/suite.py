@@ -1,8 +1,9 @@
-"""What is asked: the embedded suites, drawn from fixed seeds, or a file of images and questions.
+"""Suites of questions: the embedded ones, drawn from fixed seeds, or a file of images and
+questions.
 
-A `Suite` is all that the evaluation knows of where questions come from. The embedded ones are drawn
-by the generator that also draws the pocket models' training, which is no part of the library:
-`EMBEDDED` says where to look for it, and it is imported when such a suite is asked for.
+The evaluation reads questions through a `Suite` alone. The embedded ones are drawn by the generator
+that also draws the pocket models' training, which is no part of the library: `EMBEDDED` says where
+to look for it, and it is imported when such a suite is asked for.
 
 An embedded suite is drawn once a run (`draw`) and read from then on: drawing 1,000 questions takes
 half a minute of one core, which every process of a run would spend again.
@@ -266,7 +267,7 @@ class FileSuite:
         return self._items
 
     def image(self, document: int) -> Image.Image:
-        """The picture, through the one door."""
+        """The picture, checked as any input."""
         return open_image(list(self._paths)[document])
 
     def _add(self, line: Line, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Which settings are compared: the paper's tables, and the ones that go beyond it.
 
-A table names its rows, the questions it counts, and what the paper leads one to expect of pairs of
-rows; the report states beside each expectation what was found.
+A table names its rows, the questions it counts, and what the paper predicts for pairs of rows; the
+report gives the measured difference beside each prediction.
 """
 
 from collections import Counter
@@ -49,9 +49,9 @@ class Row:
     """One line of a table.
 
     Args:
-        label: its words; nothing is read back from them.
+        label: for display; it is never parsed.
         settings: what is compared.
-        line: the words of the line or group in which a figure draws it; "" for a row by itself.
+        line: the label of the line or group in which a figure draws it; "" for a row by itself.
         times: how many times smaller it was solved to be, or 0.
         variants: where that was solved for prompts of every length, the settings of each class of
             questions; `settings` are then those of the middle one.
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def asked(self) -> list[tuple[Settings, frozenset[str]]]:
-        """Settings with the questions that they are asked; none where all are asked alike."""
+        """Settings with their questions; empty where one setting is asked all of them."""
         return list(zip(self.variants, self.classes, strict=True))
 
 
@@ -334,7 +334,8 @@ def _form_title(method: ChannelMethod) -> str:
 
 
 def study_tables() -> list[Table]:
-    """What each method's own file adds: its design choices, and what goes beyond the paper."""
+    """Tables that a method's own file declares: its design choices, and what goes beyond the
+    paper."""
     pruner, made = default_pruner(), []
     for method in CHANNELS.values():
         for study in method.studies():
@@ -399,7 +400,7 @@ def from_file(path: Path) -> Table:
 def with_options(table: Table, options: Mapping[str, Any]) -> Table:
     """The same table with some options changed, in every row whose methods have them.
 
-    A row that does not leave an option at its default is about that option, and keeps its own.
+    A row that sets an option itself keeps its own value.
 
     Args:
         table: the rows.

@@ -71,7 +71,7 @@ class Verification:
         """Answer, measure, and write `verify.md` and `verify.json`.
 
         Args:
-            notice: is told of settings that the model does not support.
+            notice: called for settings that the model does not support.
 
         Returns:
             the page of Markdown, and the same as JSON.
@@ -116,7 +116,7 @@ def verified_table() -> Table:
 
 
 def _fits(settings: Settings) -> bool:
-    """Whether a setting is the reference, dropped tokens, or as light as what matters."""
+    """Whether a setting is the reference, drops tokens, or is small enough to be of interest."""
     method = settings.channels
     if settings.is_baseline or settings.prunes_tokens or method.bits_a_number is not None:
         return True

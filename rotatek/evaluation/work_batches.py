@@ -1,4 +1,4 @@
-"""Pieces of work: batches of questions with the settings that still owe them an answer."""
+"""Units of work: batches of questions with the settings that have not answered them yet."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Unit(NamedTuple):
 
 
 Wanted = Sequence[tuple[Settings, Taken]]
-Todo = Sequence[tuple[Item, list[Settings]]]  # each question with the settings that owe an answer
+Todo = Sequence[tuple[Item, list[Settings]]]  # settings that have not answered a question
 
 
 def size(units: Iterable[Unit]) -> int:
@@ -40,7 +40,8 @@ def size(units: Iterable[Unit]) -> int:
 
 
 def missing(items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[str, str]]) -> Todo:
-    """Unanswered questions, every category alike, each with the settings that still owe an answer.
+    """Unanswered questions, spread over categories, each with the settings that have not answered
+    it.
 
     Args:
         items: every question.
@@ -62,11 +63,12 @@ def missing(items: Iterable[Item], wanted: Wanted, answered: Collection[tuple[st
 
 
 def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, parts: int) -> Todo:
-    """What one of some parts asks, whatever has been answered before.
+    """The share of one part of a run, whatever has been answered before.
 
-    Short questions are its own pictures', as many of each kind as another's, so that a picture is
-    prepared once. Whole pages are everybody's, under settings of its own: a step costs a launch for
-    every setting and hardly more for more pages, and their answers take hundreds of steps.
+    Short questions are divided by picture, equally in each kind, so that a picture is prepared
+    once. Every part asks all whole pages, but only under its own settings: decode time grows with
+    the number of settings and hardly with the number of pages, and a page's answer takes hundreds
+    of steps.
 
     Args:
         todo: of `missing`.
@@ -91,7 +93,7 @@ def of_part(todo: Todo, items: Sequence[Item], wanted: Wanted, number: int, part
 
 
 def _scope(pair: tuple[Settings, Taken]) -> str:
-    """A scope's word; questions that are named stand with those that are asked all."""
+    """A scope's word; a setting whose questions are named is in the scope "all"."""
     return pair[1] if isinstance(pair[1], str) else "all"
 
 
@@ -137,7 +139,7 @@ def _by_turns(items: Sequence[Item]) -> list[Item]:
 
 
 def _alike(todo: Todo) -> list[Unit]:
-    """Questions of one length that owe the same settings; short ones first."""
+    """Questions of one length that the same settings have not answered; short ones first."""
     found: dict[tuple[bool, tuple[Settings, ...]], Unit] = {}
     for item, owed in todo:
         found.setdefault((item.long, tuple(owed)), Unit([], owed)).items.append(item)

@@ -46,7 +46,7 @@ class Header(NamedTuple):
     effort: int = 0
 
 
-def look(data: bytes) -> Header | None:
+def header_of(data: bytes) -> Header | None:
     """A file's header; None for a format that is not read.
 
     Raises:

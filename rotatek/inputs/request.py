@@ -1,9 +1,9 @@
-"""The one door: bytes and a question come in, a checked `Request` goes out, or a `UserError`.
+"""Input checks: bytes and a question become a checked `Request`, or a `UserError` is raised.
 
-Nothing here trusts a name, an extension or a header field. Formats are told by content, sizes are
-read from the header before anything is decoded, and decoding ends inside this module, so a damaged
-file cannot fail later. No URL is ever followed. Control tokens in the text are made plain in
-`rotatek.inputs.prompt`, which knows the model's vocabulary.
+Nothing here trusts a name, an extension or a header field. Formats are recognised by content, sizes
+are read from the header before anything is decoded, and decoding ends inside this module, so a
+damaged file cannot fail later. No URL is ever followed. Control tokens in the text are made plain
+in `rotatek.inputs.prompt`, which knows the model's vocabulary.
 """
 
 import io
@@ -65,12 +65,12 @@ class Clip:
 class Request:
     """One checked chat about images or a clip, or of texts alone, whose last message is answered.
 
-    images: RGB, upright, without metadata, in the order of their places in the messages; messages:
+    images: RGB, upright, without metadata, in the order in which the messages show them; messages:
     clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second
-    of each image, where they are the frames of a clip, which has one place; cut: whether an answer
-    that the context ends is better than none; tools: that the model is told of, as JSON; scope:
-    whose pictures may be found again, as a digest of an API key; sampling: how the answer's tokens
-    are chosen.
+    of each image, where they are the frames of a clip, for which a message has one `PICTURE`; cut:
+    whether the answer may be cut short where the context is full; tools: for the model's prompt, as
+    JSON; scope: a digest of an API key, whose pictures may be reused; sampling: how the answer's
+    tokens are chosen.
     """
 
     images: tuple[Image.Image, ...]
@@ -113,7 +113,8 @@ def make_request(
 ) -> Request:
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
-    A question is a text, before which its pictures are shown, or a tuple of texts and places:
+    A question is a text, before which its pictures are shown, or a tuple of texts and `PICTURE`
+    marks:
     `make_request([a, b], ("First:", PICTURE, "Second:", PICTURE, "Which is larger?"))`.
 
     Args:
@@ -121,8 +122,8 @@ def make_request(
         question: cleaned by `clean_question`.
         max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
         history: earlier (question, answer) turns about the same images, oldest first.
-        shown: how many of the pictures come with each turn; by default all that have no place of
-            their own with the first.
+        shown: how many of the pictures come with each turn; by default all that have no `PICTURE`
+            mark, with the first.
         sampling: how the answer's tokens are chosen; by default greedily.
 
     Raises:
@@ -197,8 +198,8 @@ def clean_question(text: Asked) -> Asked:
     """Normalise one question: NFC, no control characters, 1 to 2,000 characters.
 
     Line breaks and tabs stay; other control characters, lone surrogates, private-use characters and
-    those that reorder displayed text are removed. Idempotent. A tuple of texts and places of
-    pictures is bounded by the model's context only. Raises a `UserError`.
+    those that reorder displayed text are removed. Idempotent. A tuple of texts and `PICTURE` marks
+    is bounded by the model's context only. Raises a `UserError`.
     """
     if text is None:
         raise errors.QuestionEmpty
@@ -222,7 +223,7 @@ def clean_question(text: Asked) -> Asked:
 
 
 def check_header(data: bytes) -> tuple[int, int]:
-    """Tell the format by content and check the size its header claims, without decoding.
+    """Recognise the format by content and check the size its header claims, without decoding.
 
     Returns (width, height) in pixels as stored. Raises a `UserError`.
     """
@@ -237,7 +238,7 @@ def _checked_header(data: bytes) -> headers.Header:
         raise errors.ImageMissing
     if len(data) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
-    header = headers.look(data)
+    header = headers.header_of(data)
     if len(data if header is None else header.data) > MAX_FILE_BYTES:
         raise errors.ImageTooLarge
     if header is None:

@@ -8,10 +8,10 @@ from typing import Any, Final, Self
 
 from rotatek.errors import SettingError
 
-COLDEST: Final = 1e-5  # below it a draw is the likeliest token
+COLDEST: Final = 1e-5  # below it sampling is greedy
 HOTTEST: Final = 2.0
 MOST_TOP: Final = 20  # likeliest tokens that are reported beside the chosen one
-SEED_BITS: Final = 31  # of a seed that is drawn here: every client's numbers hold it
+SEED_BITS: Final = 31  # of a seed that is drawn here: numbers of every client hold it exactly
 _RANGES: Final[dict[str, tuple[float, float, str]]] = {
     "temperature": (0, HOTTEST, f"a number from 0 to {HOTTEST:g}"),
     "top_p": (1e-9, 1, "a number above 0 and at most 1"),
@@ -28,17 +28,17 @@ class Sampling:
 
     Args:
         temperature: 0 is greedy, 1 the model's own distribution.
-        top_p: draw from the smallest set of the likeliest tokens with this much probability.
-        top_k: draw from so many of the likeliest tokens; from all where it is 0.
-        min_p: draw from tokens with this share of the likeliest one's probability, at least.
+        top_p: draw from the smallest set of likeliest tokens whose probabilities sum to this.
+        top_k: draw from this number of likeliest tokens; from all where it is 0.
+        min_p: draw from tokens with at least this share of the likeliest one's probability.
         seed: gives the same answer every time, alone or beside others; None, or -1, draws one.
-        presence_penalty: taken off the logits of tokens that the answer has.
-        frequency_penalty: taken off them for each time that it has them.
+        presence_penalty: subtracted from the logits of tokens that the answer contains.
+        frequency_penalty: subtracted from them once for each occurrence.
         repetition_penalty: divides the logits of tokens in prompt and answer.
         logit_bias: pairs of a token and what is added to its logit, or a mapping of them.
         top_logprobs: how many of the likeliest tokens are reported with each token; None for no
             log probabilities at all.
-        grammar: of `rotatek.engine.grammar.compiled`, what the answer follows, or nothing.
+        grammar: of `rotatek.engine.grammar.compiled`, which the answer follows; or empty.
 
     Raises:
         SettingError: for a value out of range.
@@ -76,12 +76,12 @@ class Sampling:
 
     @property
     def draws(self) -> bool:
-        """Whether chance has a part in the answer."""
+        """Whether tokens are sampled."""
         return self.temperature >= COLDEST
 
     @property
     def is_plain(self) -> bool:
-        """Whether the likeliest token of the model's own logits is chosen, always."""
+        """Whether the likeliest token of the unchanged logits is always chosen."""
         changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.grammar
         return not (self.draws or changed or self.repetition_penalty != 1)
 

@@ -75,14 +75,14 @@ class Grid:
         cells[top : top + side, left : left + side] = np.arange(side * side).reshape(side, side)
         return cls(rows, columns, start, tuple(cells.ravel().tolist()))
 
-    def lay(self, values: NDArray) -> NDArray:
+    def to_cells(self, values: NDArray) -> NDArray:
         """Values of all visual tokens [..., N] on the cells [..., rows, columns]; 0 where none."""
         count = self.rows * self.columns
         index = np.arange(count) if self.tokens is None else np.asarray(self.tokens)
         place = np.where(index < 0, -1, index + self.start)
         nothing = np.zeros_like(values[..., :1])
-        laid = np.concatenate([values, nothing], -1)[..., place]
-        return laid.reshape(*values.shape[:-1], self.rows, self.columns)
+        mapped = np.concatenate([values, nothing], -1)[..., place]
+        return mapped.reshape(*values.shape[:-1], self.rows, self.columns)
 
 
 def scaled_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:

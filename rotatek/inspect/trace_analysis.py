@@ -239,4 +239,4 @@ def on_grid(
     """Attention [n] of the traced tokens on one of the images' grids [rows, columns]."""
     mass = np.zeros(trace.visual_tokens, dtype=np.float64)
     mass[token] = attention
-    return trace.grids[grid].lay(mass)
+    return trace.grids[grid].to_cells(mass)

@@ -1,9 +1,9 @@
-"""The page, and the same as a service for programs. `build` puts it together, `server` serves it.
+"""The page and its API for programs. `build` assembles it, `server` serves it.
 
-What a visitor may set is a `form`, made from the registries: `ask/` shows it as controls, `links`
-write it as text, and `api` has its fields. `service` answers; `state` is what one comparison has
-shown so far; `conversations` keeps caches that wait for a follow-up question. `binding` hands
-widgets' values to handlers by name, and `refusals` lets only calm sentences through. `export` makes
-files and programs of a run, `confidence` says when to doubt an answer, `upload` is the image box
-whose bytes pass through `rotatek.inputs.request`, and `zerogpu` answers on a GPU that is lent.
+`form` lists what a visitor may set, from the registries: `ask/` shows it as controls, `links`
+writes it as text, and `api` has its fields. `rotatek.service` answers. `collection/`, `inspect/`,
+`results/` and `learn/` are the other tabs. `binding` passes widgets' values to handlers by name,
+and `refusals` shows only the known error messages. `export` makes files and programs of a run,
+`confidence` says when to doubt an answer, `upload` is the image box whose bytes
+`rotatek.inputs.request` checks, and `zerogpu` answers on a borrowed GPU.
 """

@@ -1,4 +1,4 @@
-"""The page as a service: `/ask` and `/compare` for `gradio_client`, in the words of the code.
+"""The page's API: `/ask` and `/compare` for `gradio_client`.
 
 Both say *keep*, like the command line: fractions in (0, 1] of what stays. Their fields are the
 options of the registered methods; a name and a value mean what they mean in `Settings.of`.
@@ -110,7 +110,7 @@ def one_budget(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Se
     methods = [CHANNELS.find(name) for name in names]
     sets_budget = [method for method in methods if not method().stores_everything]
     first = next(iter(sets_budget), methods[0])
-    # what only another one of the methods has is given to that one, and no reason to refuse this
+    # an option of another one of the methods is given to that one only
     own = {one.key for one in options_of(first)}
     others = {one.key for method in methods for one in options_of(method)} - own
     given = {key: value for key, value in options.items() if key not in others}
@@ -132,8 +132,8 @@ def option_fields() -> list[Field]:
 def publish(service: Service, **queue: Any) -> None:
     """Add both endpoints to the page being built; their widgets are never drawn.
 
-    Names and numbers are checked by `Settings` and the service, whose sentences are our own, and
-    not by the widgets.
+    `Settings` and the service check names and numbers, not the widgets, so that errors have our own
+    messages.
     """
     endpoints, models = Endpoints(service), [model.name for model in service.models]
     with gr.Group(visible=False):
@@ -176,5 +176,5 @@ def _widget(field: Field) -> Any:
 
 
 def _menu(label: str, values: Sequence[str], value: Any, **options: Any) -> gr.Dropdown:
-    """Names to choose from; others reach our own check, and its sentence."""
+    """Names to choose from; our own check refuses others."""
     return gr.Dropdown(list(values), value=value, label=label, allow_custom_value=True, **options)

@@ -6,7 +6,7 @@ from typing import Any, Final, get_origin
 
 import gradio as gr
 
-VISITORS: Final = 64  # answered at once at most; before that, memory says who waits
+VISITORS: Final = 64  # answered at once at most; memory limits them before
 MODEL_WORK: Final[dict[str, Any]] = {"concurrency_id": "model", "concurrency_limit": VISITORS}
 QUIET: Final[dict[str, Any]] = {"show_progress": "hidden", "api_visibility": "private"}
 AT_ONCE: Final[dict[str, Any]] = QUIET | {"queue": False}

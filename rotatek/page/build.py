@@ -1,4 +1,4 @@
-"""The whole page, put together and wired: one call for each part."""
+"""Builds the whole page: one call for each part."""
 
 from pathlib import Path
 from typing import Final
@@ -99,7 +99,7 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
     """The first tab down to where its figures begin."""
     service = site.service
     with gr.Row(elem_id="desk"):
-        with gr.Column(scale=5, min_width=300, elem_id="sight"):
+        with gr.Column(scale=5, min_width=300, elem_id="picture-part"):
             image, gallery = picture_part(site.examples)
             clip = clip_part()
         with gr.Column(scale=8, min_width=300, elem_id="work"):
@@ -108,7 +108,7 @@ def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
             maker = sliders_part()
             follow = follow_part()
             models = [(model.label, model.name) for model in service.models]
-            controls = drawers_part(maker, models, brings=site.brings)
+            controls = drawers_part(maker, models, loads_checkpoints=site.loads_checkpoints)
     budget_part()
     export = export_part(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")

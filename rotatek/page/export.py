@@ -1,4 +1,4 @@
-"""What a visitor takes away of a run: JSON, CSV, and code that gives the answers again."""
+"""A run as a visitor saves it: JSON, CSV, and code that gives the answers again."""
 
 import csv
 import hashlib
@@ -149,7 +149,7 @@ def command(run: Run, image: str) -> str:
 
 
 def client(model: str) -> str:
-    """A program that asks this very page as it begins; `ADDRESS` stands for where it is served."""
+    """A program that asks this page; `ADDRESS` is to be replaced by the page's address."""
     known, settings = fields(), next(iter(presets().values())).as_dict()
     main = {name for name in settings if name not in known or known[name].is_main}
     given = ", ".join(f"{name}={json.dumps(settings[name])}" for name in settings if name in main)

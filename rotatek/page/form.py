@@ -1,7 +1,7 @@
 """Settings as a form shows them: every option of every registered method as one widget's value.
 
-The page alone says sparsity, a share that is dropped, where the options say `keep`. What an option
-is called, explained by and may be set to stands in the option, so a plug-in's appear by themselves.
+The page alone says sparsity, a share that is dropped, where the options say `keep`. An option
+declares its own label, help and choices, so that a plug-in's options need no code here.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class Field:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is the share that stands beside its method, whichever is chosen."""
+        """Whether it is the share that is always shown beside the menu of methods."""
         return self.option.place == "main" and self.is_share
 
     @property

@@ -1,4 +1,4 @@
-"""What a visitor is told of a failure: a sentence of the closed list, and nothing else."""
+"""Errors as a visitor sees them: sentences of the closed list in `rotatek.errors`, nothing else."""
 
 import functools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""What arrives at the page's functions is checked before Gradio reads it: programs get sentences.
+"""Checks of calls to the page's functions before Gradio reads them, so that errors have messages.
 
 Gradio answers a call with too few values, or with a value that a widget cannot hold, by an error
-without words; and its text boxes make text of numbers and lists.
+without a message. Its text boxes turn numbers and lists into text.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ BODY: Final = (
 
 
 class CheckedBlocks(gr.Blocks):
-    """A page whose functions refuse in our own words whatever they cannot read."""
+    """A page whose functions refuse input that they cannot read with our own messages."""
 
     async def preprocess_data(
         self, block_fn: Any, inputs: list[Any], state: Any, explicit_call: bool = False

@@ -1,4 +1,4 @@
-"""Serve the page: `main`, health, a polite full queue, an orderly end."""
+"""Serve the page: `main`, health, the answer of a full queue, an orderly shutdown."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ from rotatek.page.site import Site
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
-from rotatek.service.model_list import load_examples, models_may_be_brought, models_on_offer
+from rotatek.service.model_list import checkpoints_allowed, load_examples, models_on_offer
 from rotatek.service.service import Service
 
 ASSETS: Final = assets()
@@ -135,17 +135,24 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
     """An application of the page and of what else has a route, for another's server."""
-    page = prepared(service, brings=False, collects=False)
+    page = prepared(service, loads_checkpoints=False, collects=False)
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
 
 
 def prepared(
-    service: Service, *, brings: bool, renews: bool = True, collects: bool = True
+    service: Service, *, loads_checkpoints: bool, renews: bool = True, collects: bool = True
 ) -> gr.Blocks:
     """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
     examples, bins = load_examples(ASSETS / "examples"), measured()
-    site = Site(service, examples, bins, brings=brings, renews=renews, collects=collects)
+    site = Site(
+        service,
+        examples,
+        bins,
+        loads_checkpoints=loads_checkpoints,
+        renews=renews,
+        collects=collects,
+    )
     threading.Thread(target=site.prepare, daemon=True).start()
     return build(site, ASSETS)
 
@@ -157,5 +164,5 @@ def main() -> None:
         logging.getLogger(client).setLevel(logging.WARNING)
     service, lent = service_here(), zerogpu.is_here()
     guard(service)
-    page = prepared(service, brings=models_may_be_brought() and not lent, renews=not lent)
+    page = prepared(service, loads_checkpoints=checkpoints_allowed() and not lent, renews=not lent)
     launch(page, service)

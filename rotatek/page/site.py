@@ -1,4 +1,4 @@
-"""What one page is made for: who answers, the gallery, and how sure each model can be."""
+"""What one page is built from: the service, the gallery, and the models' measured confidence."""
 
 import functools
 import logging
@@ -27,17 +27,17 @@ class Site:
     Args:
         service: answers questions.
         examples: the gallery.
-        bins: how right each embedded model is at each confidence, by its name.
-        brings: whether visitors may load checkpoints of their own.
+        bins: the accuracy of each embedded model at each confidence, by its name.
+        loads_checkpoints: whether visitors may load checkpoints of their own.
         collects: whether there is a Collection tab; not where models run in other processes.
-        renews: whether a slider that has come to rest asks again; not where each answer is paid
-            for with a visitor's quota.
+        renews: whether a slider that stops moving asks again; not where answers use a visitor's
+            quota.
     """
 
     service: Service
     examples: Sequence[Example] = ()
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
-    brings: bool = False
+    loads_checkpoints: bool = False
     renews: bool = True
     collects: bool = True
 
@@ -52,7 +52,7 @@ class Site:
         return self.pictures.get(digest(pixels))
 
     def greeting(self) -> Run | None:
-        """The first example under the first preset, answered once for everybody."""
+        """The first example under the first preset, answered once for all visitors."""
         if not self.examples:
             return None
         example, columns = self.examples[0], titled(next(iter(presets().values())), [])
@@ -63,7 +63,7 @@ class Site:
     def prepare(self) -> None:
         """Load the default model and answer the greeting ahead of the first visitor.
 
-        A failure is logged here, and shown to whoever asks.
+        A failure is logged here, and shown to visitors who ask.
         """
         try:
             self.service.engine(self.service.models[0].name)

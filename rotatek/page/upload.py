@@ -14,7 +14,7 @@ from rotatek.page.refusals import refusal
 
 
 class CheckedUpload:
-    """How an image box takes an upload: bytes through the one door, and nothing fetched.
+    """How an image box takes an upload: bytes are checked, and nothing is fetched.
 
     Gradio has already verified that the path lies in its upload folder.
     """

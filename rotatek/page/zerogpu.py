@@ -62,11 +62,11 @@ class FileFlag:
         self.path.touch()
 
     def is_set(self) -> bool:
-        """Whether to stop: a microsecond a look."""
+        """Whether to stop; takes a microsecond."""
         return self.path.exists()
 
     def clear(self) -> None:
-        """Remove the file, once nobody looks any more."""
+        """Remove the file, once no process reads it."""
         self.path.unlink(missing_ok=True)
 
 
@@ -135,8 +135,8 @@ def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
 
 
 def maker() -> Callable[[str], Engine]:
-    """How this Space makes engines: the embedded models on its own processor, which costs nobody's
-    quota, and the others on lent GPUs."""
+    """How this Space makes engines: the embedded models run on its own processor, which uses no
+    quota, the others on borrowed GPUs."""
     engines: dict[str, Engine] = {}
     lent = lend(engines)
 
@@ -151,6 +151,6 @@ def maker() -> Callable[[str], Engine]:
 
 
 def offered() -> list[str]:
-    """What a Space offers where ROTATEK_MODELS names nothing: the embedded models and one large."""
+    """What a Space offers where ROTATEK_MODELS is empty: the embedded models and one large one."""
     small = [name for name, known in CHECKPOINTS.items() if known.gigabytes < 1]
     return [*small, "qwen2.5-vl-7b"]

@@ -1,4 +1,4 @@
-"""Pictures that are read once, without a question, and asked as often as one likes.
+"""Pictures that are read once, without a question, and asked any number of times.
 
     pictures = Pictures("pocket", Settings.of(bits=0.75), folder="store")
     page = pictures.add(image)  # the same picture again costs nothing

@@ -28,7 +28,7 @@ from rotatek.pictures.reading import PictureNotes, cut
 
 @dataclass(frozen=True)
 class Answer:
-    """What one picture says to a question.
+    """One picture's answer to a question.
 
     picture: its name; text: the answer; confidence: the geometric mean of the probabilities of the
     answer's tokens, in (0, 1]; tokens: of the answer; error: why there is none, or nothing.
@@ -43,10 +43,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Look:
-    """Where an answer looked on its picture.
+    """An answer's tokens and their attention on its picture.
 
-    pieces: the answer's text, a token each; attention: over the visual tokens, or None where a
-    pruner dropped some of them; grids: where those lie on the picture.
+    pieces: the text of each token; attention: over the visual tokens, or None where a pruner
+    dropped some of them; grids: where those lie on the picture.
     """
 
     pieces: tuple[str, ...]
@@ -126,7 +126,7 @@ class Asker:
         max_new_tokens: int,
         stop: StopFlag | None = None,
     ) -> Look:
-        """One picture's answer again, and where each of its tokens looked; arguments of `batch`.
+        """Answer one picture again and record the attention of each token; arguments as of `batch`.
 
         Raises:
             Stopped: where `stop` is set before the question is read.
@@ -152,10 +152,10 @@ class Asker:
     def _room(
         self, caches: Sequence[RotateKCache], tokens: int, stop: StopFlag | None
     ) -> Iterator[dict[int, Row]]:
-        """Memory for pages that read and say so many tokens, waited for.
+        """Wait for the memory of pages that read and generate so many tokens.
 
         Yields:
-            an empty mapping: what is put into it leaves the running batch at the end.
+            an empty mapping: rows that are put into it leave the running batch at the end.
 
         Raises:
             Stopped: where `stop` is set while they wait.
@@ -175,7 +175,7 @@ class Asker:
             lease.release()
 
     def _bytes(self, cache: RotateKCache) -> int:
-        """About what a page takes while it answers."""
+        """About the bytes that a page takes while it answers."""
         own = cache.bytes().total
         return max(own, self.vlm.full_bytes(cache.notes.tokens)) if self.opens else own
 
@@ -204,7 +204,7 @@ class Asker:
         return row
 
     def _join(self, rows: dict[int, Row], failed: dict[int, str]) -> None:
-        """Let rows answer; where memory runs out, none of them does."""
+        """Add rows to the running batch; none of them where memory runs out."""
         try:
             self.engine.scheduler.join(list(rows.values()))
         except Exception as error:
@@ -226,8 +226,8 @@ class Asker:
 
 
 def open_stores(cache: RotateKCache) -> None:
-    """Rebuild Keys and Values once, where every step would do it anew, page by page: in one form
-    all pages share an attention call. What attention reads is the same but for rounding."""
+    """Rebuild Keys and Values once where every step would rebuild them, page by page: in one form
+    all pages share an attention call. The values are the same up to rounding."""
     for layer in cache.layers:
         if layer.store is not None and not isinstance(layer.store, HeadStores):
             visual, like = layer.store.read(), layer.text.keys

@@ -29,7 +29,7 @@ HEAD: Final = 4096  # bytes that tell a picture from something else
 
 @dataclass(frozen=True)
 class IndexedPage:
-    """What became of one page.
+    """The outcome of one page.
 
     path: of its file; number: of the page, from 1; pages: of the file; picture: None where it could
     not be read; error: why; fresh: whether it was read now.
@@ -44,7 +44,8 @@ class IndexedPage:
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files to index: those named, and in folders whatever is a picture or is called one.
+    """The files to index: those named, and in folders every file that is a picture, a PDF, or named
+    like one.
 
     Links to folders are not followed, and hidden files and folders are passed over.
 
@@ -191,7 +192,7 @@ def _forget_left(pictures: Pictures, store: PictureStore, names: set[str]) -> No
 
 
 def labels_of(store: PictureStore) -> list[tuple[str, str]]:
-    """Every page by what a person calls it, and its name: indexed files in order, then the rest.
+    """Every page's label and name: indexed files in order, then the rest.
 
     A page of a PDF is called `FILE#NUMBER`, a picture without a file by its name.
     """

@@ -1,4 +1,4 @@
-"""`Pictures`: add a picture once, ask it ever after; in memory and on disk under bounds."""
+"""`Pictures`: add a picture once and ask it later; bounded in memory and on disk."""
 
 import os
 import threading
@@ -77,9 +77,9 @@ class Pictures:
     """Pictures of one model and one setting. Safe for several threads, and several processes may
     share a folder.
 
-    What does not fit in `memory` leaves it by least recent use, and comes back from the folder;
-    without a folder it is gone. `counts` tells what was read, found in memory, loaded from the
-    folder, and let go from either (`read`, `warm`, `loaded`, `left_memory`, `left_folder`).
+    Where `memory` is full, the least recently used caches leave it; they are loaded from the folder
+    again, or lost without one. `counts` has how many were read, found in memory, loaded from the
+    folder, and removed from either (`read`, `warm`, `loaded`, `left_memory`, `left_folder`).
 
     Args:
         model: an engine, whose memory and running batch are shared; a loaded model; or its name.
@@ -87,11 +87,11 @@ class Pictures:
         folder: where pictures are kept; None keeps them in memory alone.
         memory: bytes of the caches held ready, a number or a text such as "2GB".
         disk: bytes of the folder's caches; None sets no bound.
-        weigh_by: what weighs a picture that nobody has asked yet: "questions", a few general ones;
-            or "picture", its own last tokens.
+        weigh_by: whose queries weigh a picture, which is read before any question: "questions", of
+            a few general ones; or "picture", of its own last tokens.
 
     Raises:
-        SettingError: for bytes that are none, or another `weigh_by`.
+        SettingError: for a text that is no number of bytes, or another `weigh_by`.
         TextBeforePicture: for a model whose chat template cannot be cut.
         QuestionNeeded: for a pruner that chooses by the question.
         UserError: of `PictureStore`, for a folder that does not fit.
@@ -127,7 +127,7 @@ class Pictures:
     def add(
         self, image: Image.Image | Sequence[Image.Image], stop: StopFlag | None = None
     ) -> Picture:
-        """Read a picture, unless it has been read before: by anybody, where there is a folder.
+        """Read a picture, unless it has been read before; with a folder, by any process.
 
         Args:
             image: one picture; or several, up to 8, which are then read as one prompt.
@@ -168,7 +168,7 @@ class Pictures:
             return list(self._told)
 
     def forget(self, pictures: "Picture | str | Sequence[Picture | str]") -> None:
-        """Let pictures go, from memory and from the folder."""
+        """Remove pictures from memory and from the folder."""
         names = _names(pictures)
         with self._guard:
             for name in names:
@@ -213,7 +213,8 @@ class Pictures:
             return sum(self._sizes.values())
 
     def _hold(self, name: str, cache: RotateKCache) -> None:
-        """Keep a cache ready; those used least recently make room. The lock is held."""
+        """Hold a cache in memory; the least recently used ones are removed for it. The lock is
+        held."""
         self._held[name], self._sizes[name] = cache, cache.bytes().total
         self._held.move_to_end(name)
         while len(self._held) > 1 and sum(self._sizes.values()) > self.memory:
@@ -224,7 +225,7 @@ class Pictures:
         self._lease.rest(sum(self._sizes.values()))
 
     def _drop(self, name: str) -> None:
-        """Let a cache go; who is asking it has a copy. The lock is held."""
+        """Remove a cache; questions in progress have a copy. The lock is held."""
         self._held.pop(name, None)
         self._sizes.pop(name, None)
         self._told.pop(name, None)
@@ -264,8 +265,8 @@ class Pictures:
     # -- asking --------------------------------------------------------------------------------
 
     def doubt(self, answer: Answer) -> str:
-        """One sentence where an answer is to be doubted, for models whose confidence has been
-        measured; else nothing."""
+        """One sentence where an answer is doubtful, for models whose confidence has been measured;
+        else empty."""
         found = self.find(answer.picture) if answer.tokens else None
         if found is None:
             return ""
@@ -337,7 +338,7 @@ class Pictures:
         *,
         stop: StopFlag | None = None,
     ) -> Look:
-        """One picture's answer, token by token, and where each token looked on the picture.
+        """One picture's answer, token by token, and the attention of each token on the picture.
 
         Args:
             picture: of `add`, or its name.

@@ -1,9 +1,9 @@
 """A picture without a question: the chat up to the question, read and compressed.
 
-Methods that weigh by queries need some. `weigh_by="questions"` reads a few general questions behind
-the picture, lets them weigh, and forgets them: the cache ends where any question begins, and
-nothing in it depends on what will be asked. `weigh_by="picture"` lets the picture's own last tokens
-weigh.
+Methods that weigh by queries need some. `weigh_by="questions"` reads a few general questions after
+the picture, uses their queries as weights, and drops them: the cache ends where any question
+begins, and nothing in it depends on later questions. `weigh_by="picture"` uses the queries of the
+picture's own last tokens.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a
 
 @dataclass(frozen=True)
 class PictureNotes:
-    """What a stored picture needs beside its cache.
+    """The data that a stored picture needs beside its cache.
 
     next_position: [1] where a question begins; tokens: of the chat before it; size: of the first
     picture in pixels, width and height; pages: pictures in the prompt; grids: where their visual
@@ -177,7 +177,7 @@ class PictureReader:
 def cut(
     vlm: VisionLanguageModel, question: str, texts: Sequence[str]
 ) -> tuple[list[int], list[int]]:
-    """`encode_cut` for a model; texts: what stands for each picture."""
+    """`encode_cut` for a model; texts: the placeholder of each picture."""
     template = vlm.tokenizer.chat_template or vlm.template
     return encode_cut(vlm.tokenizer, question, template, texts, vlm.placeholder)
 

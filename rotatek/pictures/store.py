@@ -1,13 +1,14 @@
-"""Stored pictures in a folder: one file a picture, its figures beside it, each written whole.
+"""Stored pictures in a folder: one file for each picture, its figures beside it, each written
+atomically.
 
     store.json              the model, the settings and the version that all pages share
     pages/NAME.DIGEST.cache one picture's compressed cache
     pages/NAME.json         its figures and the name of that file; a page is there once this is
     sources/DIGEST.json     one indexed file: its size, its time, and the names of its pages
 
-Every file is written beside its place and renamed, so readers never see half a file, and several
-processes may share a folder: where two write the same page, its figures name the file that they
-belong to. What a process that dies has left, `sweep` removes.
+Every file is written under a temporary name and renamed, so readers never see half a file, and
+several processes may share a folder: where two write the same page, its figures name the file that
+they belong to. `sweep` removes what a process that died has left.
 """
 
 import errno
@@ -48,7 +49,7 @@ class PictureStore:
 
     Args:
         folder: of an existing store; or, with `described`, a new or an empty one.
-        described: the `description` of who wants to use it; None to see what is in it.
+        described: the `description` of the reader that opens it; None to list what is in it.
 
     Raises:
         StoreForeign: where there is no store, and none is to be made.
@@ -75,7 +76,8 @@ class PictureStore:
             _check_same(self.described, described)
 
     def _begin(self, own: Path, described: Mapping[str, Any]) -> None:
-        """Make a new store; of several who do so at once, one describes it for all."""
+        """Make a new store; where several processes do so at once, the first one's description
+        counts."""
         with writing():
             self.folder.mkdir(parents=True, exist_ok=True)
             others = {path.name for path in self.folder.iterdir() if DRAFT not in path.name}
@@ -107,7 +109,7 @@ class PictureStore:
         return _read_json(self.pages / f"{name}.json")
 
     def write(self, name: str, save: Callable[[Path], object], facts: Facts) -> Facts:
-        """Add a page, whole and for good, or not at all.
+        """Add a page, completely and durably, or not at all.
 
         Args:
             name: the picture's.
@@ -177,7 +179,7 @@ class PictureStore:
                     path.unlink(missing_ok=True)
 
     def find(self, given: str) -> list[str]:
-        """The pages that a name, the beginning of one, or an indexed file stands for.
+        """The pages that match a name, the beginning of one, or an indexed file.
 
         Raises:
             PageNameUnknown: where there is none, or a beginning fits several.
@@ -222,7 +224,7 @@ class PictureStore:
     # -- indexed files -------------------------------------------------------------------------
 
     def source(self, path: Path) -> Facts | None:
-        """What was noted of an indexed file, or None."""
+        """The record of an indexed file, or None."""
         found = _read_json(self._source(path))
         return found if found is None or found.get("path") == str(path.absolute()) else None
 
@@ -248,7 +250,7 @@ def writing() -> Iterator[None]:
 
     Raises:
         StorageFull: where the disk or the quota is full.
-        StoreUnwritable: for whatever else the system says.
+        StoreUnwritable: for any other error of the system.
     """
     try:
         yield
@@ -271,7 +273,7 @@ def _checked(own: Path) -> Facts:
 
 
 def _check_same(here: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse a store that others made."""
+    """Refuse a store of another model, version or settings."""
     wanted = json.loads(json.dumps(wanted, default=str))
     if here.get("model") != wanted.get("model"):
         raise StoreOfAnotherModel
@@ -302,14 +304,14 @@ def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) 
                     os.link(draft, path)
             else:
                 os.replace(draft, path)
-            _settle(path.parent)
+            _flush_names(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
-def _settle(folder: Path) -> None:
-    """Have a folder's names on the disk, where the system can."""
+def _flush_names(folder: Path) -> None:
+    """Flush a folder's names to the disk, where the system can."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:

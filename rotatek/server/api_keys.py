@@ -11,12 +11,12 @@ from rotatek.errors import KeyUnknown, SettingError
 from rotatek.inputs.text_files import lines_of, read_text
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
-NOBODY: Final = ""  # who asks where no key is needed
+NO_KEY: Final = ""  # the owner where no key is needed
 SHORTEST: Final = 16  # characters
 
 
 class Keys:
-    """The keys that this server knows; with none at all every client is let in.
+    """The keys that this server accepts; without any key every client is accepted.
 
     Args:
         keys: as clients send them.
@@ -36,7 +36,7 @@ class Keys:
         return bool(self._digests)
 
     def owner(self, authorization: str | None) -> str:
-        """Who asks, as a digest of their key; the same for all where there are no keys.
+        """The caller as a digest of the key; the same for all where there are no keys.
 
         Args:
             authorization: the header, "Bearer KEY".
@@ -45,7 +45,7 @@ class Keys:
             KeyUnknown: where keys are needed, and this is none.
         """
         if not self:
-            return NOBODY
+            return NO_KEY
         kind, _, key = (authorization or "").partition(" ")
         given = _digest(key.strip())
         known = [hmac.compare_digest(given, one) for one in self._digests]  # all of them, always

@@ -1,6 +1,6 @@
-"""A call's messages: clean roles and parts out of whatever clients send.
+"""A call's messages: checked roles and parts of what clients send.
 
-The files of pictures stay as they were sent; each has its place among the parts of its message.
+The files of pictures stay as they were sent; a `PICTURE` among the parts of a message marks each.
 The pages of a PDF are pictures in place of the PDF.
 """
 
@@ -90,7 +90,7 @@ def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | No
 
 @contextmanager
 def blaming(place: str) -> Iterator[None]:
-    """Errors inside are about this field of the call, unless they name one more closely."""
+    """Errors raised inside name this field of the call, unless they name a more exact one."""
     try:
         yield
     except errors.UserError as error:
@@ -152,7 +152,7 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
 
 
 def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored, place: str) -> int:
-    """Take a picture, or the pages of a PDF, into the chat; how many they are."""
+    """Add a picture, or the pages of a PDF, to the chat; returns how many."""
     given: Any = part
     if kind in INSIDE:
         given, place = part.get(kind), f"{place}.{kind}"

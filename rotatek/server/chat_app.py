@@ -62,14 +62,14 @@ Read = tuple[Call, ResponseReply | None]
 
 @dataclass(frozen=True)
 class Bounds:
-    """answers: at once; queue: how many more wait for their turn."""
+    """answers: the most at once; queue: how many more may wait."""
 
     answers: int = 32
     queue: int = 64
 
 
 class ChatApp:
-    """Answers programs, from the engines of a service that a page may share.
+    """The API's application, on the engines of a service that a page may share.
 
     Args:
         service: the models, and where caches wait for follow-ups.
@@ -145,7 +145,7 @@ class ChatApp:
         return JSONResponse(_card(name))
 
     async def nothing(self, request: Request, owner: str) -> Response:
-        """What else the API of others has."""
+        """Refuse the other addresses of OpenAI's API."""
         raise errors.AddressUnknown
 
     async def metrics(self, request: Request, owner: str) -> Response:
@@ -162,7 +162,7 @@ class ChatApp:
         return JSONResponse(self.responses.get(owner, request.path_params["id"]).body)
 
     async def forget(self, request: Request, owner: str) -> Response:
-        """Let a response go."""
+        """Delete a response."""
         ident = request.path_params["id"]
         self.responses.delete(owner, ident)
         return JSONResponse({"id": ident, "object": "response.deleted", "deleted": True})
@@ -288,7 +288,7 @@ class ChatApp:
             raise errors.Restarting
 
     def _guarded(self, answer: Any) -> Any:
-        """An endpoint behind the keys, whose refusals have the API's form."""
+        """An endpoint that checks the key; its errors have the API's form."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -383,7 +383,7 @@ async def _send_events(
 
 
 def _noted(call: Call) -> dict[str, str]:
-    """Headers: what changed nothing, and what the answers were drawn with."""
+    """Headers: fields without effect, and the seed of the answers."""
     own, noted = call.request.sampling, {}
     if call.ignored:
         noted[HEADER] = header_of(call.ignored)
@@ -393,7 +393,7 @@ def _noted(call: Call) -> dict[str, str]:
 
 
 async def _send(send: Send, response: Response) -> None:
-    """A response, to a client that is watched already."""
+    """Send a response to a client whose connection is watched already."""
     await send(
         {"type": "http.response.start", "status": response.status_code,
          "headers": response.raw_headers}
@@ -413,7 +413,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 
 def _nothing(request: Request, error: HTTPException) -> Response:
-    """An address or a method that there is not."""
+    """An unknown address or method."""
     _, body = error_of(errors.AddressUnknown())
     return JSONResponse(body, error.status_code)
 
@@ -423,7 +423,7 @@ def _card(name: str) -> dict[str, Any]:
 
 
 class _App:
-    """An ASGI application of a method: starlette takes functions for something else."""
+    """An ASGI application of a method: starlette treats plain functions differently."""
 
     def __init__(self, call: Any) -> None:
         self.call = call

@@ -1,7 +1,7 @@
 """What a program asks of `/v1/chat/completions`, checked.
 
-Messages become a `Request`, texts and pictures in the order given. What would change the answer
-and cannot be done is refused; what changes nothing is noted, for a header (`fields`).
+Messages become a `Request`, texts and pictures in the order given. A field that would change the
+answer and is not supported is refused; a field without effect is noted for a header (`fields`).
 """
 
 import hashlib
@@ -140,7 +140,7 @@ def _digest(file: Shown, size: Size) -> bytes:
 def settings_of(given: Any, usual: Settings) -> Settings:
     """The call's settings by their flat names; with none, `usual`.
 
-    A method that is named has its own defaults; of the others, the usual options stay.
+    A named method has its own defaults; the other one keeps the usual options.
 
     Raises:
         SettingError: for a name or a value that there is not, or that cannot be shared.
@@ -184,8 +184,8 @@ def _sizes_of(given: Any, pictures: int) -> tuple[Any, int | None, int | None]:
 def _decoded(chat: Chat) -> list[Image]:
     """The pictures, whose headers are added up before any is decoded.
 
-    Where they have more pixels together than memory is meant for, each is scaled down as soon as
-    it is decoded: no context has room for so many.
+    Where they have more pixels together than the bound of memory, each is scaled down as soon as it
+    is decoded: no context holds so many.
     """
     if len(chat.files) > MAX_IMAGES:
         raise errors.TooManyImages
@@ -262,7 +262,7 @@ def object_of(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _length_of(given: Mapping[str, Any]) -> int:
-    """The longest answer, by whichever of its two names; more than any context is as much as
+    """The longest answer, by either of its two names; a number beyond any context means as much as
     fits."""
     names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
     if not names:

@@ -1,7 +1,7 @@
 """Fields of a call that change nothing here: neutral, ignored with a header, or refused.
 
-A field that this door does not know is ignored and named in a header, unless the answer would be
-another one with it: then the call is refused, with the field's name.
+An unknown field is ignored and named in a header. If a field would change the answer, the call is
+refused with the field's name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from rotatek.server import sampling_fields
 HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
-OTHER: Final = "other"  # how meters call a field that is not in `KNOWN`
+OTHER: Final = "other"  # the metrics' label of a field that is not in `KNOWN`
 NO_BEAMS: Final = "there is no beam search"
 READ: Final = (
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options",
@@ -53,7 +53,7 @@ FIXED: Final[dict[str, tuple[Neutral, str]]] = {
     "add_generation_prompt": (_is(True), "true or left out"),
     "web_search_options": (_is_nothing, "left out: nothing is fetched"),
 }
-# Any value has the same answer; these ones need no word about it.
+# No value changes the answer; these values are accepted silently.
 NEUTRAL: Final[dict[str, Neutral]] = {
     "top_a": _is(0),
     "typical_p": _is(1),
@@ -70,7 +70,7 @@ KNOWN: Final = frozenset(NEUTRAL) | {
 
 
 class Ignored:
-    """The names of what a call has in vain, in order, each once."""
+    """The names of a call's ignored fields, in order, each once."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -88,7 +88,7 @@ class Ignored:
 
 
 def check_fields(given: Mapping[str, Any], ignored: Ignored) -> None:
-    """Refuse what would change the answer, and note what does not.
+    """Refuse fields that would change the answer, and note those that do not.
 
     Raises:
         SettingError: for the first field of `FIXED` that is not as it has to be.
@@ -109,5 +109,5 @@ def header_of(names: Iterable[str]) -> str:
 
 
 def label_of(name: str) -> str:
-    """A name as meters have it: clients cannot make new ones."""
+    """A field's label in the metrics, from a fixed set."""
     return name if name in KNOWN else OTHER

@@ -57,7 +57,7 @@ class StoredFile:
 class FileStore:
     """The uploads of all keys. Safe for several threads.
 
-    A file that does not fit is refused: none leaves before it expires or is deleted.
+    A file that does not fit is refused; files stay until they expire or are deleted.
 
     Args:
         most_bytes: of all files.

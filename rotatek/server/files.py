@@ -1,7 +1,8 @@
-"""Files as clients send them: data URIs or ids, read by what they hold and not by what they say.
+"""Files as clients send them: data URIs or ids, recognised by their content, not by their media
+type.
 
-White space, missing padding, the URL-safe alphabet, percent signs and any media type are the
-clients' business; only bytes that cannot be base64 are refused.
+White space, missing padding, the URL-safe alphabet, percent signs and any media type are accepted;
+only bytes that cannot be base64 are refused.
 """
 
 import base64
@@ -42,7 +43,7 @@ Shown = bytes | DrawnPage
 
 
 def file_of(given: Any, find: Find | None = None) -> bytes:
-    """The bytes of a picture or a PDF, wherever a part has them.
+    """The bytes of a picture or a PDF, from any field of a part that may hold them.
 
     Args:
         given: `image_url` or `file` of a part, or such a part: an object with `url`, `image_url`,
@@ -99,7 +100,7 @@ def document_of(given: Any, find: Find | None = None) -> bytes:
 
 
 def shown_in(file: bytes, until: float | None = None) -> list[Shown]:
-    """What a file shows: a picture as it is, not yet decoded; or every page of a PDF, drawn.
+    """The pictures in a file: a picture as it is, not yet decoded; or every page of a PDF, drawn.
 
     Args:
         file: its bytes.

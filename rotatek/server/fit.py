@@ -1,4 +1,4 @@
-"""A call as one model can answer it: its pictures' sizes, its room, and what it has a place for."""
+"""Fits a call to one model: its pictures' sizes, its tools, and the room for its answer."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from rotatek.server.chat_request import Call, Size, resized
 def fitted(call: Call, engine: Engine) -> Call:
     """The call with its pictures at the sizes that were asked for.
 
-    A family that gives every picture as many tokens sees it as it is. Tools that the model's chat
-    template has no place for are ignored.
+    A family with a fixed number of tokens for each picture gets it unchanged. Tools that the
+    model's chat template has no place for are ignored.
 
     Args:
         call: as it was read.

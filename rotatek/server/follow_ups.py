@@ -1,10 +1,11 @@
-"""Follow-up questions: the API sends the whole chat each time, and a warm cache spares reading it.
+"""Follow-up questions: the API sends the whole chat each time, and a kept cache saves reading it
+again.
 
-A cache that waits is found by what made it: model, settings, tools and every message so far, role
-by role and part by part, with its pictures as equal bytes at an equal size, and by whose API key it
-was. Texts are compared as they are read, white space included. What the question itself shows is
-compressed at its own prefill. It is taken out while it answers, so that two questions cannot share
-it; the second one is read from its text and pictures.
+A kept cache is found by everything that made it: model, settings, tools, the API key, and every
+message so far, role by role and part by part, with pictures of equal bytes and equal size. Texts
+are compared as they are read, white space included. Pictures of the question itself are compressed
+at its own prefill. The cache is taken out while it answers, so that two questions cannot share it;
+the second one is prefilled from its text and pictures.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from rotatek.server.chat_request import Call
 from rotatek.server.fit import room_of
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
-KEY: Final = "chat"  # begins the names of this door's caches
+KEY: Final = "chat"  # begins the names of this API's caches
 
 
 def place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
@@ -76,7 +77,7 @@ class FollowUps:
     ) -> Iterator[Event]:
         """One column's events, up to one token more than the answer may have.
 
-        That one tells whether the answer is complete, and the cache does not keep it. Where the
+        That token shows whether the answer is complete, and the cache does not keep it. Where the
         context is full, `stop` is set.
 
         Args:

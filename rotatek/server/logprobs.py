@@ -25,7 +25,7 @@ class TokenLogs:
 
         Args:
             shown: characters of the answer, as the model said it.
-            rest: those that say nothing by themselves, too: the answer is complete.
+            rest: whether the answer is complete; then entries of tokens without text come, too.
         """
         ready = [entry for start, entry in self._waiting if rest or start < shown]
         self._waiting = [(s, entry) for s, entry in self._waiting if not (rest or s < shown)]

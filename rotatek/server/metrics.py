@@ -13,7 +13,7 @@ SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 
 
 
 class Metrics:
-    """Counters of one door; nothing in them tells visitors apart."""
+    """Counters of one server; they contain nothing about single visitors."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class Metrics:
 
 @dataclass
 class RequestMetrics:
-    """The meters' view of one answer."""
+    """The metrics of one answer."""
 
     meters: Metrics
     started: float = field(default_factory=time.monotonic)

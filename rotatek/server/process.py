@@ -1,4 +1,4 @@
-"""A process that serves the door: it loads first, then listens, and ends in order."""
+"""A process that serves the API: it loads the model, then listens, and shuts down in order."""
 
 import logging
 from types import FrameType
@@ -12,7 +12,7 @@ from rotatek.server.chat_app import ChatApp
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 3  # for running answers to end and be sent
-KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: who closes first must not be us
+KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: the server must not close first
 
 
 class Server(uvicorn.Server):
@@ -35,7 +35,7 @@ def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
     A lost accelerator ends the process with status 1, for a restart.
 
     Args:
-        door: what is served.
+        door: the application.
         host: 0.0.0.0 opens it to the network.
         port: 0 for any that is free.
 

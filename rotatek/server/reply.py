@@ -1,4 +1,4 @@
-"""Events as the chat API's answers: the text as it grows, where it stops, and what it cost."""
+"""Turns events into the chat API's answers: the text as it grows, where it stops, and its usage."""
 
 import secrets
 import time
@@ -19,7 +19,7 @@ DONE: Final = b"data: [DONE]\n\n"
 
 
 class StopText:
-    """Lets text through until one of `stops` begins; what may be a beginning waits.
+    """Passes text on until one of `stops` begins; text that may be its beginning is held back.
 
     Args:
         stops: texts that end the answer, and are no part of it.
@@ -46,7 +46,7 @@ class StopText:
         return shown
 
     def rest(self) -> str:
-        """What waited for the rest of a stop that never came."""
+        """The text held back for a stop that did not come."""
         shown, self.held = self.held, ""
         return shown
 
@@ -98,7 +98,7 @@ class Reply:
         self.column = Column("answer", self.call.settings)
 
     def take(self, event: Event) -> str:
-        """Fold one event in; the text that it adds.
+        """Add one event; returns the text that it adds.
 
         Raises:
             UserError: where the answer failed, or began again after it had been sent in part.
@@ -143,7 +143,7 @@ class Reply:
 
     @property
     def is_said(self) -> bool:
-        """Whether no answer will grow any further, and a text has ended one."""
+        """Whether no answer will grow any further, and a stop text has ended one."""
         over = [one.stops.hit or one.column.finished is not None for one in self.answers]
         return all(over) and any(one.stops.hit for one in self.answers)
 
@@ -154,7 +154,7 @@ class Reply:
 
     @property
     def is_full(self) -> bool:
-        """Whether it would have gone on, had there been room."""
+        """Whether it was cut because there was no room for more."""
         return self.made >= min(self.longest, self.left) and not self.stops.hit
 
     @property
@@ -164,7 +164,7 @@ class Reply:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was stopped, and neither by a text that ends it nor for want of room."""
+        """Whether it was stopped for a reason other than a stop text or a lack of room."""
         if any(other.is_cut for other in self.others):
             return True
         done = self.column.finished

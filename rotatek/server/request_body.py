@@ -1,4 +1,4 @@
-"""What clients send, and what it becomes: so many bytes a request, and so many of all together."""
+"""Bounds of request bodies and decoded pictures: of each request, and of all together."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -76,8 +76,8 @@ class RequestBodies:
             self.held -= len(mine)
 
     async def spill(self, request: Request) -> None:
-        """Read what a refused client is still sending, and forget it: a connection that is closed
-        meanwhile would break before the refusal is read."""
+        """Read and discard what a refused client is still sending: closing the connection would
+        break it before the client reads the refusal."""
         spilt = 0
         with suppress(TimeoutError, RuntimeError, ClientDisconnect):
             async with asyncio.timeout(SPILL_S):

@@ -1,4 +1,4 @@
-"""Responses that later calls may go on from: in memory, under bounds, each for its own key."""
+"""Responses that later calls may continue: in memory, within bounds, each for its own key."""
 
 import secrets
 import threading
@@ -41,7 +41,7 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """The store. The oldest make room for new ones, a key's own before others'.
+    """The store. The oldest responses are removed for new ones, a key's own before others'.
 
     Args:
         most: responses of all keys.
@@ -93,7 +93,7 @@ class ResponseStore:
         return found
 
     def delete(self, owner: str, ident: str) -> None:
-        """Let an owner's response go.
+        """Delete an owner's response.
 
         Raises:
             ResponseUnknown: as of `get`.
@@ -112,6 +112,6 @@ class ResponseStore:
         return sum(one.size for one in self._held.values() if owner in (None, one.owner))
 
     def _drop(self, is_meant: Callable[[StoredResponse], bool], most: int | None = None) -> None:
-        """Let go of the oldest that are meant. The lock is held."""
+        """Delete the oldest of those selected. The lock is held."""
         for ident in [name for name, one in self._held.items() if is_meant(one)][:most]:
             del self._held[ident]

@@ -35,7 +35,7 @@ class ResponseReply:
     sent: int = 0
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        """The complete response, kept where the call wants that."""
+        """The complete response, stored where the call asks for that."""
         told = reply.whole()
         is_whole = reply.finish_reason != "length"
         reason = None if is_whole else {"reason": "max_output_tokens"}

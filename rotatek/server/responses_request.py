@@ -1,7 +1,7 @@
-"""What a program asks of `/v1/responses`, as the call of `/v1/chat/completions` that it comes to.
+"""A call of `/v1/responses`, translated into a call of `/v1/chat/completions`.
 
-Items of the input are messages, and parts of either API are read by `chat`. What this API alone has
-and this server has not is refused by name.
+Items of the input become messages, and `chat` reads the parts of either API. Features of this API
+that the server does not have are refused by name.
 """
 
 import json
@@ -95,14 +95,14 @@ def read_response_call(
 
 
 def _sayable(given: dict[str, Any]) -> dict[str, Any]:
-    """What a client sent, without half characters and numbers that JSON does not have."""
+    """The client's values without lone surrogates and numbers that JSON does not have."""
     text = whole_characters(json.dumps(given, ensure_ascii=False))
     found: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return found
 
 
 def _instructed(given: Any) -> list[dict[str, Any]]:
-    """The message that leads."""
+    """The instructions as the first message."""
     if given is None:
         return []
     if not isinstance(given, str):
@@ -132,7 +132,8 @@ def _items(given: Any) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _message(item: Any) -> dict[str, Any] | None:
-    """An item as a message of a chat; empty for what models think, None for what is none."""
+    """An item as a message of a chat; empty for a model's reasoning, None for an item that is no
+    message."""
     if not isinstance(item, dict):
         return None
     kind = item.get("type", "message")
@@ -149,7 +150,7 @@ def _message(item: Any) -> dict[str, Any] | None:
 
 
 def _chat_call(given: Mapping[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The chat call that asks the same; fields that both APIs have are the chat's to judge."""
+    """The equivalent chat call; the chat API checks the fields that both APIs have."""
     kept = {
         name: value
         for name, value in given.items()

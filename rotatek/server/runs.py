@@ -14,7 +14,7 @@ Event = TypeVar("Event")
 
 
 class Runs:
-    """A bounded number of answers at once, and of those that wait for their turn.
+    """A bounded number of answers at once, and a bounded queue.
 
     Args:
         most: answers at once, a thread each.
@@ -46,7 +46,7 @@ class Runs:
     async def events(
         self, answer: Callable[[], Iterator[Event]], stop: StopFlag
     ) -> AsyncGenerator[Event, None]:
-        """The events of one answer; a listener that stops listening stops it within a token.
+        """The events of one answer; it stops within a token when the caller stops reading.
 
         Args:
             answer: makes the events; called in a thread, when its turn comes.
@@ -82,7 +82,8 @@ class Runs:
             job.cancel()
 
     def _start(self, work: Callable[[], None], stop: StopFlag) -> Future[None]:
-        """Begin, or queue; the place is free again when the thread is, listener or not."""
+        """Start an answer or queue it; it counts until its thread ends, whether its events are read
+        or not."""
         with self._lock:
             self.check()
             self._inside += 1

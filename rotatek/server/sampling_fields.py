@@ -1,4 +1,4 @@
-"""The fields of a call that say how tokens are chosen, and what form the answer has."""
+"""The fields of a call for sampling and for the form of the answer."""
 
 import json
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from rotatek import errors
 from rotatek.inputs.pdf import is_pdf
 from rotatek.inputs.request import check_header
-from rotatek.server.api_keys import NOBODY
+from rotatek.server.api_keys import NO_KEY
 from rotatek.server.file_store import AGE_S, FileStore, StoredFile
 from rotatek.server.request_body import RequestBodies
 
@@ -28,7 +28,7 @@ class Uploads:
 
     Args:
         store: where they are held.
-        bodies: what all requests are counted by.
+        bodies: bounds the bytes of all requests.
     """
 
     def __init__(self, store: FileStore, bodies: RequestBodies) -> None:
@@ -59,7 +59,7 @@ class Uploads:
     async def list(self, request: Request, owner: str) -> Response:
         """A key's files. Without keys there is no list: it would show the files of all clients."""
         asked = request.query_params
-        files = [] if owner == NOBODY else self.store.files(owner)
+        files = [] if owner == NO_KEY else self.store.files(owner)
         files = [one for one in files if asked.get("purpose") in (None, "", one.purpose)]
         if asked.get("order") == "asc":
             files.reverse()
@@ -97,13 +97,14 @@ class Uploads:
 
 
 def _check_site(request: Request, owner: str) -> None:
-    """Refuse a form that a page of another site sends, which browsers allow, where no key is asked.
+    """Where no key is needed, refuse a form that a page of another site sends, which browsers
+    allow.
 
     Raises:
         UploadForeign: for such a form.
     """
     origin = request.headers.get("origin")
-    if owner == NOBODY and origin and urlsplit(origin).netloc != request.headers.get("host"):
+    if owner == NO_KEY and origin and urlsplit(origin).netloc != request.headers.get("host"):
         raise errors.UploadForeign
 
 

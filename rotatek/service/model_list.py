@@ -74,6 +74,6 @@ def models_of(sources: Iterable[str]) -> list[Model]:
     return offered
 
 
-def models_may_be_brought() -> bool:
+def checkpoints_allowed() -> bool:
     """Whether this host lets visitors load checkpoints: ROTATEK_ALLOW_MODELS=1, off by default."""
     return os.environ.get("ROTATEK_ALLOW_MODELS", "") == "1"

@@ -1,4 +1,4 @@
-"""Bring a checkpoint: weighed first, loaded with progress, refused in one sentence."""
+"""Load a checkpoint: its size is checked, progress is shown, errors are one sentence."""
 
 import re
 from html import unescape
@@ -10,7 +10,7 @@ from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.models.loading import POCKET, MemoryNeed, weigh
 from rotatek.page.ask.checkpoint import CheckpointEvents
-from rotatek.service.model_list import Model, models_may_be_brought
+from rotatek.service.model_list import Model, checkpoints_allowed
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
@@ -34,9 +34,9 @@ def said(shown: list[dict]) -> list[str]:
 
 def test_the_host_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROTATEK_ALLOW_MODELS", raising=False)
-    assert not models_may_be_brought()
+    assert not checkpoints_allowed()
     monkeypatch.setenv("ROTATEK_ALLOW_MODELS", "1")
-    assert models_may_be_brought()
+    assert checkpoints_allowed()
 
 
 def test_a_checkpoint_is_weighed_loaded_and_chosen(service: Service) -> None:

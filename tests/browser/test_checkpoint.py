@@ -1,4 +1,4 @@
-"""Bring a checkpoint from the page, where the host allows it."""
+"""Load a checkpoint from the page, where the host allows it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def open_host() -> Iterator[str]:
     """A page whose host allows checkpoints, on a tiny model; every source loads that model."""
     vlm = tiny_qwen()
     service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
-    site = Site(service, load_examples(server.ASSETS / "examples"), brings=True)
+    site = Site(service, load_examples(server.ASSETS / "examples"), loads_checkpoints=True)
     page = build(site, server.ASSETS)
     _, url, _ = server.launch(
         page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
@@ -41,8 +41,8 @@ def open_host() -> Iterator[str]:
 
 
 def load_checkpoint(page: Page, source: str) -> None:
-    page.locator("#bring-source textarea, #bring-source input").first.fill(source)
-    page.locator("#bring-load").click()
+    page.locator("#checkpoint-source textarea, #checkpoint-source input").first.fill(source)
+    page.locator("#checkpoint-load").click()
 
 
 def test_a_checkpoint_is_brought_and_chosen(open_host: str, browser: Browser) -> None:
@@ -50,7 +50,9 @@ def test_a_checkpoint_is_brought_and_chosen(open_host: str, browser: Browser) ->
     page.goto(open_host)
     open_drawer(page, "more")
     load_checkpoint(page, str(Path(POCKET_LLAVA)))
-    expect(page.locator("#bring-progress")).to_contain_text("pocket-llava is ready, and chosen.")
+    expect(page.locator("#checkpoint-progress")).to_contain_text(
+        "pocket-llava is ready, and chosen."
+    )
     expect(page.locator("#model input")).to_have_value("pocket-llava")
     page.reload()
     open_drawer(page, "more")
@@ -64,8 +66,8 @@ def test_what_is_none_is_refused_in_a_sentence(open_host: str, browser: Browser)
     page.goto(open_host)
     open_drawer(page, "more")
     load_checkpoint(page, str(Path(POCKET_LLAVA).with_name("nothing")))
-    expect(page.locator("#bring-progress")).to_contain_text("There is no model")
-    expect(page.locator("#bring-load")).to_be_enabled()
+    expect(page.locator("#checkpoint-progress")).to_contain_text("There is no model")
+    expect(page.locator("#checkpoint-load")).to_be_enabled()
     expect(page.locator("#model input")).to_have_value("Tiny")
     page.close()
 
@@ -74,4 +76,4 @@ def test_a_public_page_has_no_such_box(visit: Visit) -> None:
     page = visit()
     open_drawer(page, "more")
     expect(page.locator("#model input")).to_be_visible()
-    expect(page.locator("#bring-source")).to_have_count(0)
+    expect(page.locator("#checkpoint-source")).to_have_count(0)

@@ -129,7 +129,7 @@ def test_every_family_answers_about_a_clip(family: str, half_minute: Clip) -> No
     request = make_request(short, "What happens?", 4)
     prompt = vlm.prompt(request)
     assert prompt.visual_tokens == sum(prompt.pixels.runs) and prompt.pixels.grids[0].label
-    assert prompt.pixels.grids[-1].lay(np.ones(prompt.visual_tokens)).any()
+    assert prompt.pixels.grids[-1].to_cells(np.ones(prompt.visual_tokens)).any()
     columns = {"all": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
     events = list(Engine(vlm).compare(request, columns))
     assert not [event.message for event in events if isinstance(event, Failed)]
@@ -150,7 +150,7 @@ def test_tokens_of_a_clip_are_dropped_before_the_language_model(
     every = filled.visual_tokens
     assert filled.kept is not None and every / 2 <= filled.kept.sum() <= 0.6 * every + 1
     for grid in filled.grids:
-        assert 0 < grid.lay(filled.kept).sum() < grid.rows * grid.columns
+        assert 0 < grid.to_cells(filled.kept).sum() < grid.rows * grid.columns
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])

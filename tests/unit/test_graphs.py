@@ -269,11 +269,13 @@ def test_a_loop_of_ones_own_is_replayed_too(
     steps = list(decode(qwen, embedded, cache, logits, NEW))
     assert len(steps) > 3 and [graph.replays for graph in recorded] == [len(steps) - 2]
     apart = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
-    apart.hand_over()
+    apart.release_steps()
     logits, _ = prefill(qwen, embedded, apart)
     wanted = list(decode(qwen, embedded, apart, logits, NEW))
     assert [step.tokens for step in steps] == [step.tokens for step in wanted]
     assert len(recorded) == 1 and not any(layer.text.static for layer in apart.layers)
+    with pytest.warns(DeprecationWarning, match="hand_over is now release_steps"):
+        apart.hand_over()
 
 
 @pytest.mark.parametrize("name", CLASSES)

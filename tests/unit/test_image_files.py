@@ -57,7 +57,7 @@ def test_a_large_photo_with_a_film_is_decoded() -> None:
     photo = save(smooth(6120, 8160), "JPEG", quality=75)
     for size in (2_000_000, 12_000_000):
         assert open_image(photo + film(size)).size == (6120, 8160)
-    own = headers.look(photo + film(1000))
+    own = headers.header_of(photo + film(1000))
     assert own is not None and own.data == photo
 
 
@@ -118,7 +118,7 @@ def test_tiff_of_any_byte_order_and_of_many_pages(order: str) -> None:
             smooth(64, 40), "TIFF", save_all=True, append_images=[noise(70, 70)] * 3, big_tiff=big
         )
         assert open_image(pages).size == (64, 40)
-        header = headers.look(pages)
+        header = headers.header_of(pages)
         assert header is not None
         assert Image.open(io.BytesIO(header.data)).n_frames == 1  # type: ignore[attr-defined]
 

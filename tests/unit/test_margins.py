@@ -109,7 +109,7 @@ def test_what_is_shown_lies_where_it_lay() -> None:
     shown = cut.of(image, UNIT)
     dark = np.asarray(shown.convert("L")).reshape(-1, UNIT, shown.width // UNIT, UNIT).min((1, 3))
     grid = Grid.within(cut.rows, cut.columns, cut.part, start=5)
-    whole = grid.lay(np.concatenate([np.full(5, 255), dark.ravel()]) < 128)
+    whole = grid.to_cells(np.concatenate([np.full(5, 255), dark.ravel()]) < 128)
     wide, high = image.width / cut.columns, image.height / cut.rows
     for row, column in np.argwhere(whole):
         cell = image.crop(
@@ -129,5 +129,5 @@ def test_a_model_is_shown_the_part_alone_and_its_maps_lie_over_the_whole() -> No
     assert cut is not None and (trimmed.rows, trimmed.columns) == (cut.rows, cut.columns)
     assert not fits.trimmed and trimmed.trimmed and trimmed.start == pixels.counts[0]
     assert pixels.counts[1] == (cut.bottom - cut.top) * (cut.right - cut.left)
-    seen = trimmed.lay(np.ones(sum(pixels.counts), dtype=bool))
+    seen = trimmed.to_cells(np.ones(sum(pixels.counts), dtype=bool))
     assert seen[cut.top : cut.bottom, cut.left : cut.right].all() and seen.sum() == pixels.counts[1]

@@ -73,7 +73,7 @@ def seat(vlm: VisionLanguageModel, number: int, settings: Settings) -> Sequence:
     cache = empty_cache(vlm, embedded, settings, plan)
     logits, _ = fill(vlm, embedded, plan, [cache])
     if isinstance(cache, RotateKCache):
-        cache.hand_over()
+        cache.release_steps()
     made = Sequence(str(number), settings, cache, plan, embedded, request=number)
     made.start(logits, limit)
     return made

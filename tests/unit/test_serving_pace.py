@@ -120,7 +120,7 @@ def test_the_host_launches_while_the_device_works(
         device.launch(host, work)
         pace.follow()
         assert device.done - device.now <= work + 1e-9
-    pace.settle()
+    pace.wait()
     assert device.now <= layers * max(host, work) + min(host, work) + 1e-9
 
 

@@ -69,13 +69,13 @@ def test_a_captured_step_says_the_same(
     leave, which the captured steps then no longer compute."""
     Trial.made = []
     computed: list[int] = []
-    lay = rows.GreedyRows._lay
+    allocate = rows.GreedyRows._allocate
 
     def counted(greedy: rows.GreedyRows) -> None:
-        lay(greedy)
+        allocate(greedy)
         computed.append(len(greedy.batch.order))
 
-    monkeypatch.setattr(rows.GreedyRows, "_lay", counted)
+    monkeypatch.setattr(rows.GreedyRows, "_allocate", counted)
     monkeypatch.setattr(rows, "captured", Trial)
     monkeypatch.setattr(rows, "WORTH", 0)
     monkeypatch.setattr(rows, "COMPILED", compiled)

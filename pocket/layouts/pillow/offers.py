@@ -93,8 +93,8 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     """Cards in a grid, or one below the other as strips."""
     canvas = blank_page(style)
     title, y = put_title(rng, canvas, style)
-    lay = card_lists.strips if style.width > 300 and rng.random() < 0.35 else card_lists.grid
-    made = lay(rng, canvas, style, y, deck)
+    arrange = card_lists.strips if style.width > 300 and rng.random() < 0.35 else card_lists.grid
+    made = arrange(rng, canvas, style, y, deck)
     general = deck_questions(rng, title, made, style.budget)
     kept = [q for q in general if q.kind not in ("highest", "lowest", "absent")]
     return canvas.document(kept + questions(rng, made))

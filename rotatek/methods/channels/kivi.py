@@ -59,7 +59,7 @@ class Groups(NamedTuple):
 
         Args:
             numbers: float32, with a group along `dim`.
-            dim: whose places share a scale and a zero point.
+            dim: along which a group shares a scale and a zero point.
             bits: of a code.
             alive: bool, broadcast to numbers: those that count; all by default.
         """

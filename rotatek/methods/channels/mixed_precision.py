@@ -1,4 +1,4 @@
-"""The bits of RotateK: rotated channels, each stored at the depth that it earns.
+"""The bits of RotateK: rotated channels, each stored with bits by its share of the error.
 
 Keys are x = (K - mu) S R, S the queries' root mean square over sqrt(d): there the variance of a
 channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are
@@ -43,13 +43,13 @@ from rotatek.methods.rotation.stored_bases import LayerAxes
 
 AXIS_BYTES: Final = 1  # of the number of a calibration's axis
 DEEPEST: Final = 8  # bits of a stored channel, at most
-HEAD_BYTES: Final = 28  # of a side of a head beside its mean: counts and places of `Planes`
+HEAD_BYTES: Final = 28  # of a head's Keys or Values beside the mean: `Planes` counts
 LEAST_BITS: Final = 0.25  # a number, on average
 LEAST_TIMES: Final = 2  # smaller than 16 bits: what 8 bits a number come to
 MOST_TIMES: Final = 64
 PLAIN: Final = 16  # bits of a number as it is
 TOKEN_POWER: Final = 0.75  # of a token's attention: what it counts for
-TOKEN_FLOOR: Final = 0.05  # of the mean attention: a token not looked at may be read later
+TOKEN_FLOOR: Final = 0.05  # of the mean attention: later queries may read any token
 # Columns of a basis that are worked out where a number has half a bit or fewer. Few heads would use
 # more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
 CAP: Final = 96
@@ -58,7 +58,7 @@ CAPPED: Final = 0.5
 
 @dataclass
 class LayersOfOneForm:
-    """Layers alike that wait for the others, and what was measured of them."""
+    """Layers of one form that wait for the others, and their measurements."""
 
     stores: Sequence["BitStore"]
     layers: LayerGroup
@@ -149,7 +149,7 @@ def window_of(layers: LayerGroup) -> Window:
 
 
 def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
-    """`importance` of layers alike, worked out once; window: theirs, if the caller has it."""
+    """`importance` of layers of one form, computed once; window: of these layers, if known."""
 
     def make() -> Importance:
         rows = [entering(part) for part in layers.parts]
@@ -168,8 +168,8 @@ def _joined_text(texts: Sequence[Text]) -> Text:
 
 
 def entering(states: LayerStates) -> Tensor | None:
-    """The window's rows before the layer, which may come from another device; to be asked for while
-    it is filled."""
+    """The window's rows before the layer, which may come from another device; called while the
+    layer is filled."""
 
     def make() -> Tensor | None:
         rows = states.entering and states.entering()
@@ -271,9 +271,9 @@ class Batch:
         return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
 
     def budget(self, smaller: float, axes: bool) -> Tensor:
-        """[B] bytes that digits and columns may take, for visual tokens so many times `smaller`.
+        """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
 
-        axes: whether those are a calibration's, whose places a head holds beside.
+        axes: whether they come from a calibration; a head then also stores their numbers.
         """
         _, heads, _, d = self.layers.parts[0].keys.shape
         itemsize = self.layers.parts[0].keys.element_size()
@@ -344,7 +344,7 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
 
 
 def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
-    """Give the stores of a batch what they are to keep; planes: of all Keys, then of all Values."""
+    """Put the packed numbers into a batch's stores; planes: of all Keys, then of all Values."""
     parts = batch.layers.split({"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean})
     stores = [store for group in batch.groups for store in group.stores]
     keys, values = planes[: len(stores)], planes[len(stores) :]

@@ -31,7 +31,7 @@ def head_counts(scores: Tensor, counts: Tensor) -> Tensor:
     chosen = best(scores.flatten(1), (counts - floor) * heads).view_as(scores) & (scores >= 0)
     most = (scores >= 0).sum(-1)
     own = torch.minimum(chosen.sum(-1) + floor[:, None], most)
-    spare = counts * heads - own.sum(-1)  # of heads that keep all; the others get it in turns
+    spare = counts * heads - own.sum(-1)  # left by heads that keep all; others get it in turns
     for _ in range(heads):
         room = most - own
         open_ = (room > 0).long()
@@ -62,6 +62,6 @@ class AdaKV(HeadPruner):
     keep: float = keep_option()
 
     def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
-        """As many in all heads together as SnapKV."""
+        """The heads together keep as many tokens as SnapKV."""
         scores = worth(states)
         return best(scores, head_counts(scores, counts))

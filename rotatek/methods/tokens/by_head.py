@@ -1,8 +1,8 @@
 """Visual tokens that each Key head chooses for itself, once a layer's prefill attention has run.
 
-Nothing is left out of any computation: what is chosen is which tokens a layer stores. Where all
-heads keep as many, a channel method compresses them like any others. Where they do not, each head
-is a store of its own, so that nothing is padded, and attention reads them side by side.
+Prefill computes all tokens; the choice concerns only which tokens a layer stores. Where all heads
+keep the same number, a channel method compresses them as usual. Otherwise each head is a store of
+its own, so that nothing is padded, and attention reads the stores side by side.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +24,8 @@ from rotatek.methods.tokens.base import Stage, TokenPruner
 def window_attention(states: LayerStates) -> Tensor:
     """[B, Hkv, N] float32: the attention that the window's queries give each visual token.
 
-    Text is in the softmax, as far as a query sees it; means over the real queries of the window and
-    over a group's heads.
+    The softmax includes the text that a query sees. The mean is over the real queries of the window
+    and over a group's heads.
     """
     _, heads, N, d = states.keys.shape
     query = states.queries.float().unflatten(1, (heads, -1))  # [B, Hkv, G, W, d]
@@ -62,7 +62,7 @@ class HeadPruner(TokenPruner):
     """A pruner that chooses for each head what a layer stores.
 
     Class attributes, beside those of `TokenPruner`:
-        even: whether all heads of a layer keep as many tokens.
+        even: whether all heads of a layer keep the same number of tokens.
     """
 
     stage: ClassVar[Stage] = "cache"
@@ -81,8 +81,8 @@ class HeadPruner(TokenPruner):
         raise NotImplementedError
 
     def counts(self, lengths: Tensor, held: Tensor | None) -> Tensor:
-        """[B] tokens of a head that stay of `lengths`: as many as were held before, and the share
-        `keep` of the others; at least one unless there are none."""
+        """[B] tokens that a head keeps of `lengths`: those stored before, and the share `keep` of
+        the others; at least one unless there are none."""
         before = torch.zeros_like(lengths) if held is None else held
         new = ((lengths - before).double() * self.kept_share).round().long()
         return torch.minimum((before + new).clamp(min=1), lengths).long()
@@ -91,7 +91,8 @@ class HeadPruner(TokenPruner):
 def measured(
     pruner: HeadPruner, method: ChannelMethod, states: LayerStates, held: Tensor | None = None
 ) -> list[Store]:
-    """What a channel method measures of the tokens that a pruner leaves: one store, or one a head.
+    """Run a channel method's `measure` on the tokens that a pruner keeps: one store, or one for
+    each head.
 
     They are what `ChannelMethod.pack` completes; `as_one` makes one store of them.
 
@@ -153,7 +154,7 @@ def _split(states: LayerStates) -> Iterator[LayerStates]:
 class HeadStores(Store):
     """A store for each head, in `heads`; of `visual` there are only lengths [B], the longest's.
 
-    Its class names no `per_token`, so that it is attended by itself.
+    Its class names no `per_token`, so that it has an attention call of its own.
     """
 
     heads: list[Store]

@@ -21,7 +21,7 @@ KERNEL: Final = 7  # neighbours that are pooled
 
 
 def worth(states: LayerStates) -> Tensor:
-    """What each head's tokens are worth, [B, Hkv, N]; -1 beyond each length."""
+    """The score of each head's tokens, [B, Hkv, N]; -1 beyond each length."""
     alive = token_mask(states.lengths, states.keys.shape[2])[:, None]
     return pooled(window_attention(states), KERNEL).masked_fill(~alive, -1.0)
 

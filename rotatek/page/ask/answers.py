@@ -30,7 +30,7 @@ def cards(run: Run | None, *, on_cpu: bool, caution: str = "") -> str:
 
 
 def _notes(run: Run) -> list[str]:
-    """What to bear in mind with these answers."""
+    """Notes on these answers."""
     settings = [column.settings for column in run.columns.values()]
     cautions = [one.tokens.caution for one in settings if one.prunes_tokens]
     notes = [*dict.fromkeys(filter(None, cautions))] if run.previous is not None else []

@@ -1,4 +1,4 @@
-"""One column of the answers, as HTML: what it said, a verdict, its bytes, and figures on demand.
+"""One column of the answers, as HTML: its answer, a verdict, its bytes, and figures on demand.
 
 Every character of a question or an answer is escaped.
 """
@@ -33,7 +33,7 @@ SHORT, MEDIUM = 24, 140  # characters up to which an answer is set larger
 
 
 def card(column: Column, run: Run, *, on_cpu: bool) -> str:
-    """The column as it stands."""
+    """One column's HTML, whether complete or not."""
     done = column.finished is not None or column.failure is not None or run.stopped
     title, said = escape(column.title, quote=True), escape(dropped(column.settings), quote=True)
     return (
@@ -143,7 +143,7 @@ def live_bytes(column: Column) -> tuple[int, int]:
 
 
 def _figures(column: Column, run: Run, on_cpu: bool) -> str:
-    """What fidelity is made of, and the column's times: closed until asked for."""
+    """The parts of the fidelity, and the column's times: closed until opened."""
     said = [FIDELITY] if strip(column) else []
     if column.title != UNCOMPRESSED and column.diverged_at is not None:
         said.insert(0, f"First differs at token {column.diverged_at + 1}.")

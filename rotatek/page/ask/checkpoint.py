@@ -1,7 +1,8 @@
-"""Bring a checkpoint: a hub id or a folder of this machine, weighed first, loaded with progress.
+"""Load a checkpoint from a hub id or a folder of this machine: its size is checked first, and
+progress is shown.
 
-Only where the host allows it (`ROTATEK_ALLOW_MODELS=1`): whoever may load a model names a folder of
-the host and fills its memory.
+Only where the host allows it (`ROTATEK_ALLOW_MODELS=1`): a visitor who may load a model can name
+any folder of the host and fill its memory.
 """
 
 import threading
@@ -37,16 +38,16 @@ class CheckpointWidgets:
 
 def checkpoint_part() -> CheckpointWidgets:
     """Below the menu of models."""
-    with gr.Row(elem_id="bring", equal_height=True):
+    with gr.Row(elem_id="checkpoint", equal_height=True):
         source = gr.Textbox(
-            label="Bring a checkpoint: a hub id, or a folder of this machine",
+            label="Load a checkpoint: a hub id, or a folder of this machine",
             placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
             max_length=LONGEST,
             scale=6,
-            elem_id="bring-source",
+            elem_id="checkpoint-source",
         )
-        load = gr.Button("Load", scale=1, min_width=90, elem_id="bring-load")
-    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="bring-progress"))
+        load = gr.Button("Load", scale=1, min_width=90, elem_id="checkpoint-load")
+    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="checkpoint-progress"))
 
 
 def progress(text: str, share: float | None = None) -> str:
@@ -66,7 +67,7 @@ class CheckpointEvents:
 
     @refusing_stream
     def load(self, source: str) -> Iterator[dict[str, Any]]:
-        """Weigh, load and choose a checkpoint. Changes: progress, load, model."""
+        """Check the size of a checkpoint, load it and choose it. Changes: progress, load, model."""
         source = (source or "").strip()
         if not source:
             raise errors.ModelNotNamed
@@ -94,7 +95,7 @@ class CheckpointEvents:
         }
 
     def offer(self) -> dict[str, Any]:
-        """What is on offer by now, for whoever comes later. Changes: model."""
+        """The models on offer now, for a visitor who comes later. Changes: model."""
         return {"model": gr.update(choices=self._choices())}
 
     def _choices(self) -> list[tuple[str, str]]:

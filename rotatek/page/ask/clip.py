@@ -29,7 +29,7 @@ def take(file: str | None, *, collects: bool = False) -> dict[str, Any]:
     if is_pdf(Path(file)):
         return first_page(Path(file), collects)
     clip = open_clip(Path(file), FRAMES)
-    return {"clip": clip, "image": clip.frames[0], "status": markup.line(told(clip))}
+    return {"clip": clip, "image": clip.frames[0], "status": markup.line(described(clip))}
 
 
 def first_page(path: Path, collects: bool) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def first_page(path: Path, collects: bool) -> dict[str, Any]:
         return {"clip": None, "image": page.image, "status": markup.line(said)}
 
 
-def told(clip: Clip) -> str:
+def described(clip: Clip) -> str:
     """What will be asked about."""
     count, last = len(clip.frames), clip.times[-1]
     return f"{count} frames of {last:.0f} seconds of video are ready; the first is shown. Ask on."

@@ -40,7 +40,7 @@ class Controls:
         presets: budgets that set them all.
         model: which model answers.
         length: how long an answer may be.
-        temperature: how much chance has a part in it; 0 is none.
+        temperature: of sampling; 0 is greedy.
         seed: of the draws; empty for new ones.
         others: further columns, as text of `links.encode`.
         every: the button that adds a column of every method, at one nominal budget.
@@ -78,7 +78,7 @@ class Controls:
 
     @property
     def length_and_chance(self) -> dict[str, Any]:
-        """What an answer has beside its settings, by the names that the events take."""
+        """The length and sampling of an answer, by the names that the events take."""
         return {
             "max_new_tokens": self.length, "temperature": self.temperature, "seed": self.seed
         }  # fmt: skip
@@ -94,10 +94,10 @@ def is_visible(field: Field, methods: Mapping[str, str]) -> bool:
 
 
 def sliders_part() -> "ControlsMaker":
-    """The shares of both methods, and what they come to: what stands beside the answers.
+    """The sliders of both methods' shares and the budget that results, shown beside the answers.
 
     Returns:
-        what `drawers_part` makes the rest of.
+        the maker, with which `drawers_part` makes the other widgets.
     """
     maker = ControlsMaker(next(iter(presets().values())))
     with gr.Row(elem_id="sliders"):
@@ -108,14 +108,14 @@ def sliders_part() -> "ControlsMaker":
 
 
 def drawers_part(
-    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, brings: bool = False
+    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, loads_checkpoints: bool = False
 ) -> Controls:
-    """Everything else, one level deeper: closed until asked for.
+    """All other controls, in drawers that are closed at first.
 
     Args:
         maker: of `sliders_part`.
         models: (label, name) of each on offer, the default first.
-        brings: whether visitors may load checkpoints.
+        loads_checkpoints: whether visitors may load checkpoints.
     """
     with gr.Row(elem_id="drawers"):
         budgets, every, alike, pin, others = _setup_drawer(maker)
@@ -126,7 +126,7 @@ def drawers_part(
                 maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
         with gr.Accordion("Model and length", open=False, elem_id="more"):
             model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-            checkpoint = checkpoint_part() if brings else None
+            checkpoint = checkpoint_part() if loads_checkpoints else None
             maker.place("more")
             length = _length_slider()
             temperature, seed = _chance_widgets()

@@ -1,4 +1,4 @@
-"""Asking, asking on, stopping: what the buttons of the first tab do.
+"""What the buttons of the first tab do: ask, ask a follow-up, stop.
 
 Handlers take their inputs by name and return what they change by name (`page.binding`).
 """

@@ -25,7 +25,7 @@ FROM_LINK: Final = "These settings come from the link. Press Ask for their answe
 
 
 def message(**content: Any) -> Shown:
-    """A message to the browser; no two are alike, so that each is heard."""
+    """A message to the browser; each one differs from the last, so that the browser notices it."""
     return {"sent": json.dumps(content | {"at": time.time_ns()})}
 
 

@@ -1,4 +1,4 @@
-"""Where each column looked, sent to the browser: `assets/page.js` lights it on the picture."""
+"""The attention of each column, sent to the browser: `assets/page.js` shows it on the picture."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ from rotatek.service.run import Run
 
 @refusing
 def highlights(run: Run | None) -> dict[str, str]:
-    """Where every finished column of a run looked. Changes: highlights."""
+    """The attention of every finished column of a run. Changes: highlights."""
     return {} if run is None else {"highlights": packed(run)}
 
 
@@ -32,15 +32,15 @@ def packed(run: Run) -> str:
 
 
 def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
-    """Where one answer looked on the picture of a grid, as `assets/page.js` reads it."""
+    """The attention of one answer on the picture of a grid, as `assets/page.js` reads it."""
     return {
         "rows": grid.rows, "columns": grid.columns, "steps": list(attention.steps),
-        "cells": base64.b64encode(grid.lay(attention.cells).tobytes()).decode(),
+        "cells": base64.b64encode(grid.to_cells(attention.cells).tobytes()).decode(),
     }  # fmt: skip
 
 
 def wire_highlights(widgets: AskWidgets, finished: Iterable[Any]) -> None:
-    """After every answer the browser knows where its columns looked."""
+    """After every answer, send the attention of its columns to the browser."""
     place = widgets.answers
     for event in finished:
         listen(

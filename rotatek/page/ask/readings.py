@@ -1,4 +1,4 @@
-"""What the sliders keep, in a few words beside each; every number is the settings' own."""
+"""What the sliders keep, in a few words beside each; the numbers come from the settings."""
 
 from html import escape
 from typing import Final

@@ -1,4 +1,4 @@
-"""What follows from moving a control: words, widgets of the chosen method, further columns."""
+"""Handlers of the settings: readings, widgets of the chosen method, further columns."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final

@@ -22,7 +22,7 @@ def compare(answer: str, reference: str) -> Verdict:
 def spelled(text: str) -> str:
     """Letters, digits and symbols of `text` without case, spaces and punctuation.
 
-    What stands between digits, and a sign before them, changes a number and stays.
+    Marks between digits, and a sign before them, change a number and stay.
     """
     text = unicodedata.normalize("NFKC", text).casefold()
     kept = []

@@ -1,4 +1,4 @@
-"""What is seen of the first tab, apart from the settings: picture, question, answers, export."""
+"""The widgets of the first tab, apart from the settings: picture, question, answers, export."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,8 +159,8 @@ class Answers:
         status: a line that screen readers read out.
         run: the state of the last complete run.
         count: visual tokens of the image, a state.
-        highlights: a message to `assets/page.js`, where every column looked.
-        again: unseen; pressed when a slider has come to rest.
+        highlights: a message to `assets/page.js`: the attention of every column.
+        again: hidden; pressed when a slider stops moving.
     """
 
     cards: gr.HTML
@@ -172,12 +172,12 @@ class Answers:
 
 
 def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answers:
-    """Empty until somebody asks.
+    """Empty until a question is asked.
 
     Args:
         run: the state of the last complete run.
         count: the state of the image's visual tokens.
-        renews: whether sliders that have come to rest ask again.
+        renews: whether a slider that stops moving asks again.
     """
     status = gr.HTML(markup.line(""), elem_id="status")
     cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
@@ -194,7 +194,7 @@ def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answ
 
 @dataclass(frozen=True)
 class Export:
-    """Buttons, code, and the unseen boxes by which the browser is told and tells.
+    """Buttons, code, and the hidden boxes that exchange messages with the browser.
 
     Args:
         json: the button of that file.

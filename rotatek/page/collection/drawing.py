@@ -1,4 +1,4 @@
-"""The collection as HTML: tiles, the table of answers, and what reading again would take.
+"""The collection as HTML: tiles, the table of answers, and the cost of reading pages again.
 
 Every character of a file's name, a question or an answer is escaped.
 """
@@ -24,7 +24,7 @@ COLUMNS: Final = (
 
 
 def tiles(collection: Collection) -> str:
-    """A tile a page, then what could not be read."""
+    """A tile for each page, then the files that could not be read."""
     pages, bad = collection.pages, collection.bad
     if not pages and not bad:
         return f'<div class="rk-empty rk-low">{EMPTY}</div>'
@@ -49,7 +49,7 @@ def _tile(number: int, page: CollectedPage) -> str:
 
 
 def reading(collection: Collection) -> str:
-    """One line on what is held."""
+    """One line on the pages that are stored."""
     pages = [page.picture for page in collection.pages]
     if not pages:
         return ""
@@ -59,7 +59,7 @@ def reading(collection: Collection) -> str:
 
 
 def ranked(collection: Collection) -> list[tuple[int, CollectedPage]]:
-    """Answered pages with their numbers: the surest first, those that could not answer last."""
+    """Answered pages with their numbers: by falling confidence, those with an error last."""
     found = [(n, page) for n, page in enumerate(collection.pages) if page.answer is not None]
     return sorted(found, key=lambda one: (bool(_said(one[1]).error), -_said(one[1]).confidence))
 
@@ -144,9 +144,9 @@ def _seconds(seconds: float) -> str:
 
 
 def opened(page: CollectedPage, asked: Question | None, pieces: Sequence[str] = ()) -> str:
-    """What stands beside a large page: its name, the question and the answer, word by word.
+    """The text beside a large page: its name, the question and the answer, word by word.
 
-    pieces: the answer's text, a token each; without any its words cannot be chosen.
+    pieces: the text of each token of the answer; without them its words cannot be chosen.
     """
     picture, answer = page.picture, page.answer
     said = ""

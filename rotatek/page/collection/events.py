@@ -1,4 +1,4 @@
-"""Reading, asking, opening and taking away a collection: what the buttons of its tab do."""
+"""What the buttons of the Collection tab do: read, ask, open, save, clear."""
 
 import csv
 import io
@@ -67,7 +67,8 @@ class CollectionEvents:
         session: str | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
-        """Read what was dropped, a tile a page; `form` holds the settings of the first tab."""
+        """Read the dropped files, one tile for each page; `form` holds the settings of the first
+        tab."""
         if not files:
             return
         collection = self.held.of(session)
@@ -88,7 +89,7 @@ class CollectionEvents:
     def ask(
         self, question: str, max_new_tokens: int, session: str | None = None
     ) -> Iterator[Shown]:
-        """One question to every page; then one page is read again, to compare."""
+        """Ask every page one question; then read one page again, to compare the cost."""
         text, collection = clean_question(question), self.held.of(session)
         if collection.pictures is None or not collection.pages:
             raise CollectionEmpty
@@ -131,9 +132,10 @@ class CollectionEvents:
     def _measure(
         self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
     ) -> None:
-        """Note what the uncompressed model takes that reads one page again: another one each time.
+        """Note what the uncompressed model takes to read one page again, a different page each
+        time.
 
-        One pixel has another colour, so that nothing that the vision tower saw before is ready.
+        One pixel is changed, so that no stored features of the vision tower are used.
         """
         page = collection.pages[collection.questions % len(collection.pages)]
         collection.questions += 1
@@ -148,7 +150,7 @@ class CollectionEvents:
     def _working(
         self, collection: Collection, model: str, session: str | None, work: Any
     ) -> Iterator[Shown]:
-        """Work on a collection with its buttons set, ended by Stop, one at a time."""
+        """Do one piece of work on a collection at a time; it sets the buttons, and Stop ends it."""
         if not collection.work.acquire(blocking=False):
             raise CollectionBusy
         busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
@@ -169,7 +171,7 @@ class CollectionEvents:
         yield self._idle(collection, said)
 
     def _idle(self, collection: Collection, said: str) -> Shown:
-        """Everything as it is when nothing runs."""
+        """The widgets while nothing runs."""
         words = f"{said} {drawing.reading(collection)}".strip()
         return {
             "tiles": drawing.tiles(collection),
@@ -186,7 +188,8 @@ class CollectionEvents:
 
     @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
-        """A page large, with its answer; then where each of its words looked. Changes: opened."""
+        """Show a page large with its answer, then where each of its words attended. Changes:
+        opened."""
         collection = self.held.of(session)
         try:
             page = collection.pages[int(chosen.partition(",")[0])]
@@ -203,7 +206,7 @@ class CollectionEvents:
     def _looked(
         self, collection: Collection, page: CollectedPage, session: str | None
     ) -> tuple[Sequence[str], Shown] | None:
-        """An answer's tokens and where they looked, if that can be shown."""
+        """An answer's tokens and their attention, if that can be shown."""
         asked, pictures = collection.asked, collection.pictures
         if asked is None or pictures is None or page.answer is None or page.answer.error:
             return None
@@ -228,7 +231,7 @@ class CollectionEvents:
         return message(file="collection.csv", type="text/csv", text=self.as_csv(collection))
 
     def as_csv(self, collection: Collection) -> str:
-        """A line a page, the surest first, as in the table."""
+        """One line for each page, by falling confidence, as in the table."""
         out, bins = io.StringIO(), self._bins(collection)
         writer = csv.writer(out)
         writer.writerow(drawing.COLUMNS)
@@ -246,7 +249,7 @@ class CollectionEvents:
 
     @refusing
     def clear(self, session: str | None = None) -> Shown:
-        """An empty collection again; what runs is ended."""
+        """Empty the collection, and end what runs."""
         self.site.service.stop(_key(session))
         self.held.drop(session)
         return self._idle(Collection(), "")
@@ -258,18 +261,18 @@ class CollectionEvents:
 
     @refusing
     def leave(self, session: str | None = None) -> None:
-        """The tab was closed: end what runs, and let every page go."""
+        """The tab was closed: end what runs, and free every page."""
         self.stop(session=session)
         self.held.drop(session)
 
 
 def _key(session: str | None) -> str:
-    """Whose stop flags a collection's are: the first tab's questions have their own."""
+    """The key of a collection's stop flags; the first tab's questions have their own."""
     return f"{session or ''}/collection"
 
 
 def _opened(**content: Any) -> Shown:
-    """A message to the browser; no two are alike, so that each is heard."""
+    """A message to the browser; each one differs from the last, so that the browser notices it."""
     return {"opened": json.dumps(content | {"at": time.time_ns()})}
 
 

@@ -32,7 +32,7 @@ LARGE: Final = 1_800  # of a page that is opened
 
 
 def prepare(collection: Collection, engine: Engine, model: str, settings: Settings) -> Pictures:
-    """Where a collection's pages are stored, made for its first page.
+    """The `Pictures` that store a collection's pages, made for its first page.
 
     Raises:
         CollectionElsewhere: for an engine whose model is in another process.

@@ -1,4 +1,4 @@
-"""What visitors have dropped: each one's pages, under bounds, gone when the tab closes."""
+"""The pages of each visitor, within bounds, freed when the tab closes."""
 
 import threading
 from collections import OrderedDict
@@ -40,8 +40,8 @@ class CollectedPage:
 
 @dataclass
 class Question:
-    """The last question: its text, and the seconds that its answers took; afresh: what reading one
-    page again takes, with that page's label."""
+    """The last question: its text, and the seconds that its answers took; afresh: the cost of
+    reading one page again, with that page's label."""
 
     text: str
     tokens: int
@@ -78,7 +78,7 @@ class Collection:
         return any(page.picture.name == name for page in self.pages)
 
     def close(self) -> None:
-        """Let all of it go."""
+        """Free all of it."""
         self.closed = True
         if self.pictures is not None:
             self.pictures.close()
@@ -118,7 +118,7 @@ class Collections:
         return found
 
     def drop(self, session: str | None) -> None:
-        """Let a visitor's collection go."""
+        """Free a visitor's collection."""
         key = session or ""
         with self._guard:
             found, timer = self._held.pop(key, None), self._timers.pop(key, None)

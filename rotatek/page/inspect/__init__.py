@@ -1,5 +1,4 @@
 """Look inside: one head of the answered question, drawn under the settings of the page.
 
-`drawings` says which numbers go into which picture, `widgets` where they are shown, `events` what
-makes them change.
+`drawings` turns numbers into figures, `widgets` shows them, `events` redraws them.
 """

@@ -1,6 +1,7 @@
 """A trace as figures: which numbers go into which picture.
 
-A trace holds ingredients, so everything here is redrawn at any channel width without the model.
+A trace holds Keys, covariances and queries, so figures are redrawn at any channel width without the
+model.
 Symbols as in `rotatek.inspect.trace`: n traced tokens, d channels, k kept ones.
 """
 
@@ -34,8 +35,8 @@ Drawings = dict[str, Drawing]
 
 
 class Place(NamedTuple):
-    """What is looked at: a layer, one of its kv heads, a recorded token of the answer, and one of
-    the pictures, or frames of a clip."""
+    """The selection: a layer, one of its Key heads, a recorded token of the answer, and one of the
+    pictures, or frames of a clip."""
 
     layer: int
     head: int
@@ -132,7 +133,7 @@ def _held(view: View, method: ChannelMethod, k: int) -> np.ndarray:
 
 
 def attention_drawings(view: View) -> Drawings:
-    """Where one head looks while one token of the answer is chosen, exactly and compressed."""
+    """The attention of one head while one token of the answer is chosen, exact and compressed."""
     at, trace = view.at, view.trace
     seen = trace_analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
     under, token = _under(view.run, _shown(trace, at.grid)), trace.layers[at.layer].token
@@ -157,7 +158,7 @@ def attention_drawings(view: View) -> Drawings:
 
 
 def answer_tokens(run: Run, trace: Trace) -> tuple[list[str], list[int]]:
-    """The traced column's answer, token by token, and the numbers of those that can be looked at.
+    """The traced column's answer, token by token, and the numbers of those that can be selected.
 
     One more than there are tokens is the end of the answer.
     """
@@ -237,7 +238,9 @@ def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
         return image_overlay.draw_plain(under)
     every = np.ones(trace.visual_tokens, dtype=bool)
     grid, kept = trace.grids[number], every if run.chosen.kept is None else run.chosen.kept
-    return _named(image_overlay.draw_kept(under, grid.lay(kept), grid.lay(every)), trace, number)
+    return _named(
+        image_overlay.draw_kept(under, grid.to_cells(kept), grid.to_cells(every)), trace, number
+    )
 
 
 def frames_of(trace: Trace) -> list[str]:

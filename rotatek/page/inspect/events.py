@@ -92,7 +92,7 @@ def step_through(
 
 
 def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) -> View | None:
-    """What the widgets ask to see; None while there is nothing to look into."""
+    """The selected view; None while there is no trace."""
     trace = None if run is None else run.trace
     if run is None or trace is None:
         return None
@@ -100,7 +100,7 @@ def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) 
 
 
 def place_in(trace: Trace, layer: float, head: float, step: float, frame: float = 1) -> Place:
-    """Where the sliders stand, kept inside the trace; frame: from 1."""
+    """The selection of the sliders, clamped to the trace; frame: from 1."""
     layers, heads = trace.shape
     tops = (layers - 1, heads - 1, len(trace.steps) - 1, max(len(trace.grids) - 1, 0))
     stand = (layer, head, step, frame - 1)

@@ -29,7 +29,7 @@ BUDGET: Final = {"budget": "Where the bytes are"}
 
 @dataclass(frozen=True)
 class InspectWidgets:
-    """Which head is looked at, and where its figures are sent.
+    """The selected head, and the boxes that take its figures.
 
     Args:
         layer: where.
@@ -39,9 +39,9 @@ class InspectWidgets:
         quantity: what the map shows.
         answer: the answer with that token marked.
         cell: where the browser writes which cell of the map was chosen.
-        drawn: unseen box that takes a head's figures.
-        attention: unseen box that takes where it looks.
-        overview: unseen box that takes what a new run changes.
+        drawn: hidden box that takes a head's figures.
+        attention: hidden box that takes the head's attention.
+        overview: hidden box that takes what a new run changes.
     """
 
     layer: gr.Slider
@@ -110,7 +110,7 @@ def _whole(label: str, top: int, value: int, elem_id: str) -> gr.Slider:
 
 
 def marked_answer(pieces: list[str], steps: list[int], step: int) -> str:
-    """The answer as HTML, with the token marked that the chosen query was looking for."""
+    """The answer as HTML; the token that the selected query predicted is marked."""
     number = steps[step]
     before, token, after = pieces[:number], pieces[number : number + 1], pieces[number + 1 :]
     if token:

@@ -1,6 +1,6 @@
 """`python -m rotatek.page.learn`: write and draw the lessons of the Learn tab anew.
 
-It answers the first example of the gallery with the embedded model, and looks at one of its heads.
+It answers the first example of the gallery with the embedded model, and draws one of its heads.
 Run it whenever the embedded weights or the published results change.
 """
 
@@ -47,7 +47,7 @@ from viz.theme import percent, size
 PICTURE: Final = "learn"  # the name by which figures refer to the example's image
 QUARTER: Final = 0.25  # of the Key channels, and of the cache where two methods meet
 OURS, THINK, SPARK = RotateK(keep=QUARTER), ThinK(keep=QUARTER), SparK(keep=QUARTER)
-KEPT: Final = Settings(channels=OURS)  # channels alone: what most lessons look at
+KEPT: Final = Settings(channels=OURS)  # channels alone: most lessons show this column
 JOINT: Final = Settings(FastV(keep=matched_keep_tokens(QUARTER, OURS.nominal_share)), OURS)
 BEYOND: Final = KEPT.with_options(keep_values=QUARTER, widths="adaptive")
 BITS: Final = KEPT.with_options(bits=0.75)
@@ -73,7 +73,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Head:
-    """A finished run over `COLUMNS`, and the head of it that the lessons look at."""
+    """A finished run over `COLUMNS`, and the head that the lessons draw."""
 
     run: Run
     layer: int
@@ -93,7 +93,7 @@ class Head:
 
     @property
     def at(self) -> tuple[Trace, int, int]:
-        """What the functions of `analysis` begin with."""
+        """The first arguments of the functions of `trace_analysis`."""
         assert self.run.trace is not None
         return self.run.trace, self.layer, self.head
 

@@ -67,7 +67,7 @@ def name_of(name: str, files: Files, run: Mapping[str, Any]) -> str:
 
 
 def _place(table: Mapping[str, Any]) -> tuple[bool, int]:
-    """Where a table's figure stands: solved budgets first."""
+    """The order of a table's figure: solved budgets first."""
     return table["name"] != "rivals", ORDER.index(table["across"])
 
 
@@ -102,7 +102,7 @@ def _counted(run: Mapping[str, Any], table: Mapping[str, Any], cell: Cell, asked
 def _lines(found: Sequence[Counted], channels: bool, measure: str) -> Drawing:
     """A line a method: against the share of bytes, or of Key channels, that is kept.
 
-    Where two pruners get a method to one size, the better of them counts.
+    Where two pruners bring a method to one size, the better one counts.
     """
     grouped: dict[str, dict[Any, Counted]] = {}
     for one in found:
@@ -147,5 +147,5 @@ def _dots(found: Sequence[Counted], pruners: bool, measure: str) -> Drawing:
 
 
 def _whole(found: Sequence[Counted]) -> float | None:
-    """The uncompressed score, that all are measured against."""
+    """The uncompressed score, to which all others are compared."""
     return next((one.score.mean for one in found if one.cell.row == UNCOMPRESSED), None)

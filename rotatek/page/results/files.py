@@ -1,4 +1,4 @@
-"""The committed results: the tidy tables of answers and of speed, and what is counted of them."""
+"""The committed results: tidy tables of answers and of speed, and the choice of what is counted."""
 
 import contextlib
 from pathlib import Path
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
     category: str = EVERY
 
     def of(self, cell: Cell) -> Score | None:
-        """What a cell has of it; an interval belongs to the score alone."""
+        """A cell's value of the measure; only the score has an interval."""
         if self.measure == SAME:
             return None if cell.same is None else Score(cell.same, cell.same, cell.same)
         return cell.score if self.category == EVERY else cell.kinds.get(self.category)

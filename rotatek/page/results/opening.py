@@ -1,4 +1,4 @@
-"""The figure that Results opens with: what every method's best settings score in which bytes."""
+"""The first figure of Results: the score of every method's best settings over their bytes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
