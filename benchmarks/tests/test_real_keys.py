@@ -71,10 +71,10 @@ def test_every_arm_is_scored_and_a_run_goes_on(
     assert later["bits 1"].live == pytest.approx(by_arm["bits 1"].live, rel=0.05)
     exact = by_arm["every number"]
     assert exact.kl < 1e-6 and exact.nats == 0 and exact.top1 == 1
-    assert exact.live == pytest.approx(1, abs=1e-3)  # and lengths
+    assert exact.live == pytest.approx(1, abs=1e-2)  # and lengths, and marks of the tokens
     assert by_arm["bits 1"].kl > 1e-4 and by_arm["bits 1"].live < 0.5
     # Half the tokens from the second layer on; of 32 bits Keys take 5 and Values 6, with scales.
-    assert by_arm["FastV, KIVI"].live == pytest.approx((1 + 0.5) / 2 * 5.5 / 32, abs=0.01)
+    assert by_arm["FastV, KIVI"].live == pytest.approx((1 + 0.5) / 2 * 5.5 / 32, abs=0.02)
 
     def never(*_: Any) -> Any:
         raise AssertionError("measured twice")

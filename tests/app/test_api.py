@@ -22,8 +22,9 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
         "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
-        "text_dtype",
-        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "text_window",
+        "smaller", "text_dtype",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "allot",
+        "text_window",
         "recovery", "number_bits", "value_bits", "group", "residual", "temperature",
         "top_p", "seed",
     ]  # fmt: skip

@@ -52,7 +52,7 @@ def read(
 
 
 def ask(events: CollectionEvents, question: str = "what?", session: str = "me") -> dict[str, Any]:
-    return _all(events.ask(question=question, max_new_tokens=6, session=session))
+    return _all(events.ask_all(question=question, max_new_tokens=6, session=session))
 
 
 def _all(stream: Iterator[dict[str, Any]]) -> dict[str, Any]:

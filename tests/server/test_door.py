@@ -67,7 +67,12 @@ def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, picture: Pictur
     assert text == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant" and len({c.id for c in chunks}) == 1
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
-    assert not chunks[-1].choices and chunks[-1].usage == whole.usage
+    ends, first = chunks[-1].usage, whole.usage
+    assert not chunks[-1].choices and ends is not None and first is not None
+    assert ends.prompt_tokens_details is not None and first.prompt_tokens_details is not None
+    assert ends.prompt_tokens_details.cached_tokens == first.model_dump()["visual_tokens"]
+    ends.prompt_tokens_details = first.prompt_tokens_details  # the picture was encoded before
+    assert ends == first
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -86,7 +86,7 @@ class CollectionEvents:
         yield from self._working(collection, model, session, work)
 
     @refusing_stream
-    def ask(
+    def ask_all(
         self, question: str, max_new_tokens: int, session: str | None = None
     ) -> Iterator[Shown]:
         """Ask every page one question; then read one page again, to compare the cost."""
@@ -289,7 +289,7 @@ def wire_collection(
     long = QUIET | MODEL_WORK
     listen(widgets.files.upload, events.read, dropped | controls.inputs, shown, **long)
     asked = {"question": widgets.text, "max_new_tokens": controls.length}
-    listen([widgets.ask.click, widgets.text.submit], events.ask, asked, shown, **long)
+    listen([widgets.ask.click, widgets.text.submit], events.ask_all, asked, shown, **long)
     chosen, opened = {"chosen": widgets.chosen}, {"opened": widgets.opened}
     listen(widgets.chosen.change, events.open, chosen, opened, **long)
     listen(widgets.csv.click, events.save, {}, {"sent": widgets.sent}, **QUIET)
