@@ -263,7 +263,8 @@ def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
         for planes in (layer.store.visual.key_planes, layer.store.visual.value_planes):
             assert planes.basis.dtype == torch.int8
             assert len(planes.basis) == len(planes.steps) == int(planes.counts[..., 0].sum())
-    held = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in cache.tensors()}
+    tensors = [*(t for _, t in cache.tensors()), *cache.marks()]
+    held = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
     count = cache.bytes()
     assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
     assert len(list(decode(vlm, prompt, cache, logits, 4))) > 1

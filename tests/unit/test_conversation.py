@@ -132,7 +132,7 @@ def test_the_image_is_not_read_again(
 
 def _tensors(cache: Any) -> list[torch.Tensor]:
     if hasattr(cache, "tensors"):
-        return [tensor for _, tensor in cache.tensors()]
+        return [*(tensor for _, tensor in cache.tensors()), *cache.marks()]
     return [t for layer in cache.layers for t in (layer.keys, layer.values)]
 
 

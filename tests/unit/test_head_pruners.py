@@ -166,7 +166,8 @@ def test_every_method_stores_what_is_left(
     held = [count.total - count.parts["text"] - count.parts["lengths"] for count in parts]
     once = parts[0].parts["bases"] + parts[0].parts["masks"]  # which do not grow with tokens
     assert held[0] < 0.35 * held[1] + once
-    assert storage_bytes(tensor for _, tensor in small.tensors()) == parts[0].total
+    tensors = [*(tensor for _, tensor in small.tensors()), *small.marks()]
+    assert storage_bytes(tensors) == parts[0].total
     assert (small.plan.visual, small.plan.visual_kept) == (85, round(0.25 * 85))
     count = round(0.25 * 85) * 2
     for layer in small.layers:

@@ -97,7 +97,8 @@ def test_batch_equals_single_runs(
         stored = [layer.store for layer in cache.layers if layer.store is not None]
         assert not any(misaligned(store.read()) for store in stored)
         count = cache.bytes()
-        held = {t.untyped_storage().data_ptr(): t.untyped_storage() for _, t in cache.tensors()}
+        tensors = [*(t for _, t in cache.tensors()), *cache.marks()]
+        held = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
         assert count.total == sum(s.nbytes() for s in held.values()) == sum(count.parts.values())
     batch = collate(prompts)
     together = _answer(vlm, batch, RotateKCache(vlm.model, batch.inputs(), settings))

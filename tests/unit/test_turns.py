@@ -81,7 +81,8 @@ def test_a_turns_pictures_are_compressed(
     whole = RotateKCache(vlm.model, both[0].inputs(), Settings.of(channels="full"))
     answers(vlm, both, whole)
     count = cache.bytes()
-    assert count.total == sum(count.parts.values()) == storage_bytes(t for _, t in cache.tensors())
+    tensors = [*(t for _, t in cache.tensors()), *cache.marks()]
+    assert count.total == sum(count.parts.values()) == storage_bytes(tensors)
     visual = ("visual_keys", "visual_values")
     held, full = (sum(one.bytes().parts[name] for name in visual) for one in (cache, whole))
     assert held < 0.8 * full

@@ -85,7 +85,8 @@ def test_full_width_is_plain_transformers(vlm: VisionLanguageModel, picture: Pic
         for layer in cache.layers:
             assert (layer.span is None) == (layer.index == 2)
             assert layer.span is None or layer.text.keys.shape[2] <= slots
-        assert cache.bytes().total == storage_bytes(tensor for _, tensor in cache.tensors())
+        tensors = [*(tensor for _, tensor in cache.tensors()), *cache.marks()]
+        assert cache.bytes().total == storage_bytes(tensors)
 
 
 def test_every_layer_of_a_mistral_has_a_window(picture: Picture) -> None:
