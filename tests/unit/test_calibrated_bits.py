@@ -136,7 +136,7 @@ def test_a_request_holds_no_row_of_the_basis(
     second, _ = filled(vlm, prompt, bits=2, calibration=file)
     for cache in (own, first, second):
         count = cache.bytes()
-        live = storage_bytes(tensor for _, tensor in cache.tensors())
+        live = storage_bytes([*(t for _, t in cache.tensors()), *cache.marks()])
         assert count.total == live == sum(count.parts.values())
     assert first.bytes().parts["bases"] < own.bytes().parts["bases"]
     assert 0 < own.bytes().shared < first.bytes().shared  # the output metrics; bases, too
