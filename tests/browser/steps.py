@@ -2,9 +2,10 @@
 
 import io
 import time
+from contextlib import suppress
 
 from PIL import Image, ImageDraw
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import Error, FilePayload, Page, expect
 
 DONE = '#answers .rk-card[data-state="done"]'
 
@@ -62,9 +63,13 @@ def answered(page: Page) -> float:
 
 def ask(page: Page, question: str) -> float:
     """Ask, wait for every column, and return the seconds until the first word was there."""
-    page.locator("#question textarea").fill(question)
     watch(page)
-    page.locator("#ask").click()
+    for wait_ms in (15_000, 30_000):  # a page under load may still empty the box after `fill`
+        page.locator("#question textarea").fill(question)
+        page.locator("#ask").click()
+        with suppress(Error):
+            page.wait_for_function("() => seen.busy", timeout=wait_ms)
+            break
     return answered(page)
 
 
