@@ -60,20 +60,7 @@ def model_config(
         "eos_token_id": tokenizer.IM_END,
         "pad_token_id": tokenizer.PAD,
     }
-    vision = {
-        "depth": vision_layers,
-        "hidden_size": vision_hidden,
-        "intermediate_size": 640,
-        "num_heads": vision_hidden // 64,
-        "hidden_act": "silu",
-        "patch_size": PATCH,
-        "spatial_merge_size": MERGE,
-        "temporal_patch_size": 2,
-        "in_channels": 3,
-        "out_hidden_size": text_hidden,
-        "fullatt_block_indexes": list(range(vision_layers)),
-        "window_size": 112,
-    }
+    vision = tower_shape(vision_hidden, vision_layers, 640, text_hidden)
     return Qwen2_5_VLConfig(
         text_config=text,
         vision_config=vision,
@@ -83,6 +70,31 @@ def model_config(
         vision_end_token_id=tokenizer.VISION_END,
         tie_word_embeddings=True,
     )
+
+
+def tower_shape(hidden: int, layers: int, mlp: int, out: int) -> dict[str, Any]:
+    """`vision_config` of a Qwen2.5-VL whose blocks all attend to the whole picture.
+
+    Args:
+        hidden: width of a block, a multiple of 64.
+        layers: number of blocks.
+        mlp: width inside a block's MLP.
+        out: width of the language model.
+    """
+    return {
+        "depth": layers,
+        "hidden_size": hidden,
+        "intermediate_size": mlp,
+        "num_heads": hidden // 64,
+        "hidden_act": "silu",
+        "patch_size": PATCH,
+        "spatial_merge_size": MERGE,
+        "temporal_patch_size": 2,
+        "in_channels": 3,
+        "out_hidden_size": out,
+        "fullatt_block_indexes": list(range(layers)),
+        "window_size": 112,
+    }
 
 
 def fresh(kind: type[PreTrainedModel], config: Any, seed: int) -> Any:

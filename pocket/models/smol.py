@@ -19,7 +19,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel as Tower,
 )
 
-from pocket.models.config import MERGE, PATCH, SHARD_BYTES, preprocessor
+from pocket.models.config import SHARD_BYTES, preprocessor, tower_shape
 from pocket.models.tokenizer import CHAT_TEMPLATE
 from rotatek.models import smollm2
 from rotatek.models.assembly import DOWN, FORM, LANGUAGE, RECIPE, UP, VISUAL
@@ -68,20 +68,7 @@ def smol_config(
         "eos_token_id": smollm2.IM_END,
         "pad_token_id": smollm2.PAD,
     }
-    vision = {
-        "depth": vision_layers,
-        "hidden_size": vision_hidden,
-        "intermediate_size": vision_hidden * 5 // 2,
-        "num_heads": vision_hidden // 64,
-        "hidden_act": "silu",
-        "patch_size": PATCH,
-        "spatial_merge_size": MERGE,
-        "temporal_patch_size": 2,
-        "in_channels": 3,
-        "out_hidden_size": shape.hidden,
-        "fullatt_block_indexes": list(range(vision_layers)),
-        "window_size": 112,
-    }
+    vision = tower_shape(vision_hidden, vision_layers, vision_hidden * 5 // 2, shape.hidden)
     return Qwen2_5_VLConfig(
         text_config=text,
         vision_config=vision,
