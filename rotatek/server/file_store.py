@@ -1,7 +1,6 @@
 """Uploaded files: in memory, under bounds, each for the API key that uploaded it."""
 
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from rotatek.errors import FilesFull, FileUnknown
 from rotatek.server.files import PREFIX
+from rotatek.server.owned_items import OwnedItems
 
 MOST_BYTES: Final = 1_000_000_000  # of all files
 OWN_BYTES: Final = 200_000_000  # of one key's
@@ -39,6 +39,16 @@ class StoredFile:
     created: float
     expires: float
 
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.content)
+
+    @property
+    def until(self) -> float:
+        """When it expires."""
+        return self.expires
+
     def card(self) -> dict[str, Any]:
         """As the API describes it."""
         return {
@@ -54,7 +64,7 @@ class StoredFile:
         }
 
 
-class FileStore:
+class FileStore(OwnedItems[StoredFile]):
     """The uploads of all keys. Safe for several threads.
 
     A file that does not fit is refused; files stay until they expire or are deleted.
@@ -76,9 +86,8 @@ class FileStore:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.most_bytes, self.own_bytes, self.own_files = most_bytes, own_bytes, own_files
-        self.age_s, self._now = age_s, now
-        self._held: dict[str, StoredFile] = {}  # by id, the oldest first
-        self._guard = threading.Lock()
+        super().__init__(FileUnknown, now)
+        self.age_s = age_s
 
     def add(
         self, owner: str, name: str, purpose: str, content: bytes, seconds: float | None = None
@@ -95,27 +104,14 @@ class FileStore:
         file = StoredFile(ident, owner, clean, purpose, content, now, now + age)
         with self._guard:
             self._expire()
-            own = [one for one in self._held.values() if one.owner == owner]
+            own = sum(one.owner == owner for one in self._held.values())
             if (
-                len(own) >= self.own_files
-                or _bytes(own) + len(content) > self.own_bytes
-                or _bytes(self._held.values()) + len(content) > self.most_bytes
+                own >= self.own_files
+                or self._bytes(owner) + file.size > self.own_bytes
+                or self._bytes() + file.size > self.most_bytes
             ):
                 raise FilesFull
             self._held[ident] = file
-        return file
-
-    def get(self, owner: str, ident: str) -> StoredFile:
-        """An owner's file.
-
-        Raises:
-            FileUnknown: where there is none of that id, it has expired, or it is another's.
-        """
-        with self._guard:
-            self._expire()
-            file = self._held.get(ident)
-        if file is None or file.owner != owner:
-            raise FileUnknown
         return file
 
     def files(self, owner: str) -> list[StoredFile]:
@@ -124,29 +120,9 @@ class FileStore:
             self._expire()
             return [file for file in reversed(self._held.values()) if file.owner == owner]
 
-    def delete(self, owner: str, ident: str) -> None:
-        """Forget an owner's file.
-
-        Raises:
-            FileUnknown: as of `get`.
-        """
-        self.get(owner, ident)
-        with self._guard:
-            self._held.pop(ident, None)
-
     @property
     def bytes(self) -> int:
         """Of all files."""
         with self._guard:
             self._expire()
-            return _bytes(self._held.values())
-
-    def _expire(self) -> None:
-        """Forget what is too old. The lock is held."""
-        now = self._now()
-        for ident in [one.id for one in self._held.values() if one.expires <= now]:
-            del self._held[ident]
-
-
-def _bytes(files: Any) -> int:
-    return sum(len(file.content) for file in files)
+            return self._bytes()
