@@ -6,6 +6,7 @@ damaged file cannot fail later. No URL is ever followed. Control tokens in the t
 in `rotatek.inputs.prompt`, which knows the model's vocabulary.
 """
 
+import importlib.util
 import io
 import math
 import os
@@ -246,6 +247,10 @@ def _checked_header(data: bytes) -> headers.Header:
         known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         known = known or head.startswith((b"<svg", b"<?xml"))
         raise errors.UnsupportedFormat if known else errors.NotAnImage
+    if header.format == "HEIF" and importlib.util.find_spec("pillow_heif") is None:
+        raise errors.UnsupportedFormat(
+            "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
+        )
     if header.size is None:
         raise errors.ImageDamaged
     _check_size(*header.size)
@@ -257,12 +262,8 @@ def _checked_header(data: bytes) -> headers.Header:
 def _opened(header: headers.Header) -> Image.Image:
     """The picture, not yet decoded."""
     if header.format == "HEIF":
-        try:
-            from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
-        except ImportError as error:
-            raise errors.UnsupportedFormat(
-                "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
-            ) from error
+        from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
+
         found = open_heif(io.BytesIO(header.data), convert_hdr_to_8bit=True)
         _check_size(*found.size)
         picture: Image.Image = found.to_pillow()

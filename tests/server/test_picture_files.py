@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 import io
+import sys
 from typing import Any
 
 import openai
@@ -88,7 +89,9 @@ def test_it_is_refused_in_a_sentence(client: openai.OpenAI, name: str) -> None:
     assert told["param"] == "messages[0].content[1].image_url"
 
 
-@pytest.mark.skipif(HEIF, reason="pillow-heif is installed")
-def test_a_heic_says_what_to_install(client: openai.OpenAI) -> None:
+def test_a_heic_says_what_to_install(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(openai.BadRequestError, match=r"rotatek\[heif\]"):
         ask(client, BOX % (b"heic", b"heic"))
