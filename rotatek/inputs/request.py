@@ -247,13 +247,14 @@ def _checked_header(data: bytes) -> headers.Header:
         known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         known = known or head.startswith((b"<svg", b"<?xml"))
         raise errors.UnsupportedFormat if known else errors.NotAnImage
+    if header.size is not None:
+        _check_size(*header.size)
     if header.format == "HEIF" and importlib.util.find_spec("pillow_heif") is None:
         raise errors.UnsupportedFormat(
             "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
         )
     if header.size is None:
         raise errors.ImageDamaged
-    _check_size(*header.size)
     if header.effort > headers.MAX_SCAN_PIXELS:
         raise errors.ImageTooComplex
     return header

@@ -1,6 +1,5 @@
 """Pictures as cameras, telephones and scanners make them, with what they put behind them."""
 
-import importlib.util
 import io
 import struct
 import time
@@ -216,7 +215,6 @@ def test_heic_is_read_by_its_extra_or_named(monkeypatch: pytest.MonkeyPatch) -> 
         open_image(head + huge)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pillow_heif") is None, reason="no pillow-heif")
 def test_heic_of_the_extra() -> None:
     from pillow_heif import from_pillow
 
