@@ -105,6 +105,7 @@ def read_call(
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
+    ignored.add("rotatek", None if chat.files else given.get("rotatek"))
     sampling, answers = sampling_of(given), answers_of(given)
     options = given.get("stream_options") or {}
     if not isinstance(options, dict):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,19 @@ def test_an_answer_that_stdout_does_not_take_is_on_stderr(
     with pytest.raises(BrokenPipeError):  # the pipe is closed: it ends silently
         say("the answer")
     assert capsys.readouterr().err == ""
+
+
+def test_an_answer_for_a_closed_stdout_is_on_stderr(
+    image: str, tiny: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ask", image, "what?", "--max-new-tokens", "3", "--json"]
+    monkeypatch.setattr("sys.stdout", None)  # as with >&-
+    assert command.main(words) == 0
+    assert "answer" in json.loads(capsys.readouterr().err)
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    assert command.main(words) == 0 and command.main([*words, "--keep-channels", "7"]) == 2
+    sys.stderr.close()
 
 
 def test_half_a_character_is_made_whole_where_tokens_become_text() -> None:
