@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import count
 from typing import Any, Final, Protocol
 
 import torch
@@ -34,6 +35,7 @@ from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
 from rotatek.bridge.scope import NAME, Call, OwnConfig, RunByCache, current_call, own_calls
+from rotatek.bridge.state_layers import key_layers
 from rotatek.errors import ModelUnsupported, Stopped
 
 
@@ -217,7 +219,7 @@ def rotatek_attention(
             tap.see(mine, seen, scaling or query.shape[-1] ** -0.5)
     if segments is not None:
         return segments.attend(query, key, value, full), None
-    queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
+    queries, index = _QUERIES.get(), getattr(getattr(module, "config", None), "layer", None)
     if queries is not None and index is not None:
         queries.see(index, query)
     layer: Layer | None = getattr(key, "rotatek_layer", None)
@@ -289,10 +291,14 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     for module in inner.modules():
         if attends(module) and not isinstance(module.config, OwnConfig):
             module.config = seen.setdefault(id(module.config), OwnConfig(module.config))
+    attending = count()
     for index, layer in enumerate(decoder_layers(inner)):
         attention = attention_of(layer)
+        if attention is not None:
+            attention.config = OwnConfig(attention.config.plain, next(attending))
         window = None if attention is None else window_of(attention)
-        layer.register_forward_pre_hook(partial(_narrow, index, window), with_kwargs=True)
+        narrow = partial(_narrow, index, window, attention is not None)
+        layer.register_forward_pre_hook(narrow, with_kwargs=True)
         layer.register_forward_hook(partial(_add, index), with_kwargs=True)
     for module in _around(inner, decoder):
         module.register_forward_pre_hook(_enter, with_kwargs=True)
@@ -374,7 +380,8 @@ def _start_counting(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> N
 
 
 def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-    """A hook of the language model: each layer of the cache has to have attended, once.
+    """A hook of the language model: its pass ends here, in which each layer of the cache that
+    holds Keys has to have attended, once.
 
     Raises:
         ModelUnsupported: where one has not, so that tokens of the context were left out.
@@ -383,10 +390,12 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
     if not getattr(cache, "attends", False):
         return
     call = current_call()
-    if call is None or call.attended == len(cache.layers):
+    layers = len(key_layers(cache))
+    if call is None or call.attended == layers:
+        cache.end()
         return
     raise ModelUnsupported(
-        f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
+        f"{call.attended} of the {layers} attention layers of {type(module).__name__} attended "
         "through the compressed cache. Do not compile parts with `torch.compile`, or use a plain "
         "cache."
     )
@@ -411,15 +420,20 @@ def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out
 
 
 def _narrow(
-    index: int, window: int | None, module: nn.Module, args: tuple, kwargs: dict[str, Any]
+    index: int,
+    window: int | None,
+    attends: bool,
+    module: nn.Module,
+    args: tuple,
+    kwargs: dict[str, Any],
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it."""
+    most `window` tokens, less those dropped before it, or keeps a state."""
     plan = getattr(cache_among(kwargs), "plan", None)
     if plan is None:
         return None
     entering = args[0] if args else kwargs["hidden_states"]
-    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
     if narrowing is None:
         return None
     call = current_call()

@@ -78,17 +78,18 @@ class OwnConfig:
     """A configuration as attention modules see it: in calls of ours it names our attention.
 
     All other attributes are read from, and written to, the model's own configuration, `plain`.
+    layer: the module's number among the language model's that attend; None for any other.
     """
 
-    def __init__(self, plain: Any) -> None:
-        vars(self)["plain"] = plain
+    def __init__(self, plain: Any, layer: int | None = None) -> None:
+        vars(self).update(plain=plain, layer=layer)
 
     @property
     def _attn_implementation(self) -> Any:
         return NAME if is_own() else self.plain._attn_implementation
 
     def __getattr__(self, name: str) -> Any:
-        if name == "plain" or name.startswith("__"):  # while it is copied or read from a file
+        if name in ("plain", "layer") or name.startswith("__"):  # while it is copied or read from a file
             raise AttributeError(name)
         return getattr(self.plain, name)
 
@@ -99,7 +100,7 @@ class OwnConfig:
         return repr(self.plain)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OwnConfig, (self.plain,)
+        return OwnConfig, (self.plain, self.layer)
 
 
 class RunByCache:
