@@ -31,8 +31,8 @@ EXTRAS: Final = {
 
 def _forwards(kind: type) -> Iterator[Any]:
     """Forward passes of a module's class and of those behind it, without decorators."""
-    for kind in kind.__mro__:
-        forward = inspect.unwrap(vars(kind).get("forward", object))
+    for base in kind.__mro__:
+        forward = inspect.unwrap(vars(base).get("forward", object))
         if hasattr(forward, "__code__"):
             yield forward
 
@@ -146,6 +146,8 @@ def _unlike(config: Any) -> str:
     """A feature in a language model's configuration that our attention does not compute."""
     kinds = getattr(config, "layer_types", None) or ()
     others = _with_keys(config, kinds) - set(KINDS)
+    if others:
+        return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
     if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
         return "cross-attention layers"
     if getattr(config, "num_kv_shared_layers", None):

@@ -89,7 +89,9 @@ class OwnConfig:
         return NAME if is_own() else self.plain._attn_implementation
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("plain", "layer") or name.startswith("__"):  # while it is copied or read from a file
+        if name in ("plain", "layer") or name.startswith(
+            "__"
+        ):  # while it is copied or read from a file
             raise AttributeError(name)
         return getattr(self.plain, name)
 

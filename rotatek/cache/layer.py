@@ -202,13 +202,14 @@ class RewindableCache(AttendingCache):
 
     def counters(self) -> Any:
         """Per layer: host counts and a copy of the device's, and of states, for `rewind`."""
-        return [(la.logical, la.text.mark()) for la in key_layers(self)], self._states()
+        return [(la.logical, la.text.mark()) for la in key_layers(self)], self.held_states()
 
-    def _states(self) -> list[Tensor]:
+    def held_states(self) -> list[Tensor]:
         """Copies of all states, which cannot be rewound."""
         return [tensor.clone() for layer in state_layers(self) for tensor in tensors_of(layer)]
 
-    def _restore_states(self, states: list[Tensor]) -> None:
+    def rewind_states(self, states: list[Tensor]) -> None:
+        """Undo what was done to states since `held_states`; their addresses stay."""
         own = (tensor for layer in state_layers(self) for tensor in tensors_of(layer))
         for mine, before in zip(own, states, strict=True):
             mine.copy_(before)
@@ -220,4 +221,4 @@ class RewindableCache(AttendingCache):
         for layer, (logical, mark) in zip(key_layers(self), texts, strict=True):
             layer.logical = logical
             layer.text.rewind(mark)
-        self._restore_states(states)
+        self.rewind_states(states)

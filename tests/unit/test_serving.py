@@ -386,7 +386,7 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
 def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Twice every kind: heads of many widths and of many bits, too."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
-    batch = RunningBatch(len(both[0][0].layers))
+    batch = RunningBatch(both[0][0])
     batch.join([cache for cache, *_ in both], 0)
     assert len(batch.layers[0].groups) == len(KINDS)
 
@@ -398,7 +398,7 @@ def test_a_cache_that_leaves_is_the_one_that_joined(
     from rotatek.cache.rotatek_cache import cache_bytes
 
     one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
-    batch = RunningBatch(len(one[0][0].layers))
+    batch = RunningBatch(one[0][0])
     rows = [row for (row,) in batch.join([cache for cache, *_ in one], 0)]
     assert not any(cache_bytes(cache).total for cache, *_ in one)
     gone = rows[1::3]
