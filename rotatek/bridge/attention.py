@@ -395,7 +395,7 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
         cache.end()
         return
     raise ModelUnsupported(
-        f"{call.attended} of the {layers} attention layers of {type(module).__name__} attended "
+        f"{call.attended} of the {layers} layers with Keys of {type(module).__name__} attended "
         "through the compressed cache. Do not compile parts with `torch.compile`, or use a plain "
         "cache."
     )

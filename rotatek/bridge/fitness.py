@@ -138,7 +138,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
     kinds = getattr(config, "layer_types", None) or ["attention"] * len(layers)
     keys = _with_keys(config, kinds)
     attend = [attention_of(layer) is not None for layer in layers]
-    if attend != [kind in keys for kind in kinds] or not any(attend):
+    if attend != [kind in keys for kind in kinds[: len(layers)]] or not any(attend):
         raise ModelUnsupported(f"{name} does not take a registered attention.")
 
 
@@ -166,7 +166,7 @@ def _with_keys(config: Any, kinds: Sequence[str]) -> set[str]:
         plain = DynamicCache(config=config).layers
     except (LookupError, AttributeError, TypeError):
         return set(kinds)
-    pairs = zip(kinds, plain, strict=True)
+    pairs = zip(kinds, plain, strict=False)
     return {kind for kind, layer in pairs if isinstance(layer, CacheLayerMixin)}
 
 

@@ -228,6 +228,8 @@ class RunningBatch(RewindableCache):
             self._watching.pop(number, None)
         self._drop_empty(kept=self.static and bool(self._logical))
         self._order()
+        if not (self.static and self.order):
+            self._states.shrink()
 
     def _restore(self, number: int, cache: Cache) -> None:
         """Give one row back to the cache it came from."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from rotatek.bridge.state_layers import key_layers
 from rotatek.engine import decode
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
@@ -19,6 +20,7 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
+from tests.families import EVERY
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_qwen
 
@@ -90,9 +92,9 @@ def at_once(engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]])
     return found
 
 
-@pytest.fixture(scope="module", params=sorted(TINY))
+@pytest.fixture(scope="module", params=[*sorted(TINY), "qwen3_5"])
 def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
+    return EVERY[request.param]()
 
 
 def test_answers_under_load_are_those_given_alone(
@@ -388,7 +390,7 @@ def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, pictur
     both = [*caches(vlm, picture), *caches(vlm, picture)]
     batch = RunningBatch(both[0][0])
     batch.join([cache for cache, *_ in both], 0)
-    assert len(batch.layers[0].groups) == len(KINDS)
+    assert len(key_layers(batch)[0].groups) == len(KINDS)
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(
