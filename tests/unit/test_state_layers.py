@@ -64,7 +64,8 @@ def qwen3_next() -> PreTrainedModel:
     return llava_over(
         Qwen3NextConfig(
             **TEXT | {"num_hidden_layers": 4},
-            layer_types=["linear_attention", "full_attention"] * 2, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=32,
+            layer_types=["linear_attention", "full_attention"] * 2, num_experts=2,
+            num_experts_per_tok=1, moe_intermediate_size=32,
             shared_expert_intermediate_size=32, linear_num_value_heads=2, linear_num_key_heads=2,
             linear_key_head_dim=16, linear_value_head_dim=16,
         )
@@ -240,8 +241,9 @@ def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None
 @torch.inference_mode()
 def test_a_batch_with_a_text_is_its_prompts(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Padded on the left, with a row without a picture."""
-    asked = [make_request(picture(100, 60), "what?", 6), make_chat([], [Message("user", ("what?",))], 6)]
-    prompts = [vlm.embed(vlm.prompt(one)) for one in asked]
+    shown = make_request(picture(100, 60), "what?", 6)
+    spoken = make_chat([], [Message("user", ("what?",))], 6)
+    prompts = [vlm.embed(vlm.prompt(one)) for one in (shown, spoken)]
     batch = collate(prompts)
     both = RotateKCache(vlm.model, batch.inputs(), FORMS["channels"])
     logits, _ = prefill(vlm, batch, both)
