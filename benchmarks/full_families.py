@@ -130,6 +130,24 @@ FULL: dict[str, Full] = {
         {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
         151936,
     ),
+    "qwen3.5-4b": Full(
+        "qwen3_5",
+        {
+            "hidden_size": 2560, "intermediate_size": 9216, "num_hidden_layers": 32,
+            "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32, "max_position_embeddings": 262144,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_theta": 1e7, "mrope_section": [11, 11, 10]},
+        },
+        {
+            "depth": 24, "hidden_size": 1024, "num_heads": 16, "intermediate_size": 4096,
+            "out_hidden_size": 2560, "num_position_embeddings": 2304,
+        },
+        {"tie_word_embeddings": True},
+        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+        248320,
+    ),
     "llava-1.5-7b": Full(
         "llava",
         {

@@ -15,8 +15,7 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers, device_of
 from rotatek.bridge.scope import own_calls
-from rotatek.bridge.state_layers import state_layers
-from rotatek.cache.bytes import dynamic_bytes
+from rotatek.bridge.state_layers import state_layers, tensors_of
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -152,7 +151,7 @@ class VisionLanguageModel:
             return 0
         token = torch.zeros(1, 1, dtype=torch.long, device=device_of(decoder))
         decoder(input_ids=token, use_cache=True, **with_cache(decoder, cache))
-        return dynamic_bytes(cache).parts["state"]
+        return sum(tensor.nbytes for layer in state_layers(cache) for tensor in tensors_of(layer))
 
     def context(self, limit: int | None = None) -> int | None:
         """Tokens a conversation may have: the model's own number or `limit`, whichever is less."""

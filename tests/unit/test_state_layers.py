@@ -224,6 +224,23 @@ def test_a_cache_goes_on_from_a_file_and_from_a_copy(
         assert torch.equal(decode_one_token(vlm, token, position, other, None), wanted[id(own)])
 
 
+@torch.inference_mode()
+def test_a_trial_step_is_forgotten(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """As a graph's capture does, and a batch whose step has failed."""
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
+    cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
+    prefill(vlm, embedded, cache)
+    cache.reserve(8)
+    before = cache.counters()
+    places = [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
+    token, position = torch.tensor([7]), embedded.next_position
+    first = decode_one_token(vlm, token, position, cache, None)
+    assert not torch.equal(decode_one_token(vlm, token, position + 1, cache, None), first)
+    cache.rewind(before)
+    assert torch.equal(decode_one_token(vlm, token, position, cache, None), first)
+    assert places == [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
+
+
 def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None:
     inputs, marked = rows()
     cache = RotateKCache(model, marked, FORMS["channels"])
