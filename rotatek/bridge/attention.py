@@ -420,20 +420,15 @@ def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out
 
 
 def _narrow(
-    index: int,
-    window: int | None,
-    attends: bool,
-    module: nn.Module,
-    args: tuple,
-    kwargs: dict[str, Any],
+    at: int, window: int | None, attends: bool, module: nn.Module, args: tuple, kwargs: dict
 ) -> tuple | None:
-    """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
+    """A pre-hook that passes the rows of layer `at` to the call's cache. The layer attends to at
     most `window` tokens, less those dropped before it, or keeps a state."""
     plan = getattr(cache_among(kwargs), "plan", None)
     if plan is None:
         return None
     entering = args[0] if args else kwargs["hidden_states"]
-    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
+    narrowing = plan.enter(at, entering, kwargs.get("attention_mask"), window, attends)
     if narrowing is None:
         return None
     call = current_call()

@@ -8,10 +8,13 @@ language model, so that either kind is found by its index; what compresses numbe
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from rotatek.bridge.fitness import attention_of, decoder_layers
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
 
 NAMES: Final = ("conv_states", "recurrent_states")  # by number, as a layer may have several
 
@@ -26,7 +29,7 @@ def state_layers(cache: Cache) -> list[Any]:
     return [layer for layer in cache.layers if not isinstance(layer, CacheLayerMixin)]
 
 
-def among_states(model: nn.Module, keys: Sequence[Any]) -> list[Any]:
+def among_states(model: PreTrainedModel, keys: Sequence[Any]) -> list[Any]:
     """A cache's layers for a model: `keys` where it attends, and empty ones of transformers' own
     where it does not."""
     attending = [attention_of(layer) is not None for layer in decoder_layers(model)]
@@ -35,6 +38,18 @@ def among_states(model: nn.Module, keys: Sequence[Any]) -> list[Any]:
     plain = DynamicCache(config=model.get_decoder().config).layers
     left = iter(keys)
     return [next(left) if own else la for own, la in zip(attending, plain, strict=True)]
+
+
+@torch.inference_mode()
+def state_bytes(model: PreTrainedModel) -> int:
+    """Bytes of one prompt's states, whatever its length: those behind one token."""
+    if len(attention_layers(model)) == len(decoder_layers(model)):
+        return 0
+    decoder = model.get_decoder()
+    cache = DynamicCache(config=decoder.config)
+    token = torch.zeros(1, 1, dtype=torch.long, device=device_of(decoder))
+    decoder(input_ids=token, use_cache=True, **with_cache(decoder, cache))
+    return sum(tensor.nbytes for layer in state_layers(cache) for tensor in tensors_of(layer))
 
 
 def emptied(layer: Any) -> Any:

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers, device_of
 from rotatek.bridge.scope import own_calls
-from rotatek.bridge.state_layers import state_layers, tensors_of
+from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -142,16 +142,9 @@ class VisionLanguageModel:
         return full_kv_bytes(layers, kv_heads, width, tokens, itemsize) + states * self.state_bytes
 
     @cached_property
-    @torch.inference_mode()
     def state_bytes(self) -> int:
-        """Bytes of one prompt's states, whatever its length: those of one token."""
-        decoder = self.model.get_decoder()
-        cache = DynamicCache(config=decoder.config)
-        if not state_layers(cache):
-            return 0
-        token = torch.zeros(1, 1, dtype=torch.long, device=device_of(decoder))
-        decoder(input_ids=token, use_cache=True, **with_cache(decoder, cache))
-        return sum(tensor.nbytes for layer in state_layers(cache) for tensor in tensors_of(layer))
+        """Bytes of one prompt's states, whatever its length."""
+        return state_bytes(self.model)
 
     def context(self, limit: int | None = None) -> int | None:
         """Tokens a conversation may have: the model's own number or `limit`, whichever is less."""

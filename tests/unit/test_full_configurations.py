@@ -32,7 +32,7 @@ EXPECTED: dict[str, tuple[int, int, int]] = {
     "gemma-3-4b": (4_300, 2 * 34 * 4 * 256 * 2, 256),
     "gemma-3-12b": (12_187, 2 * 48 * 8 * 256 * 2, 256),
 }
-# Bytes of one prompt's states: of 24 layers of linear attention, and of what their convolutions read.
+# Bytes of one prompt's states: 24 layers of linear attention, and what their convolutions read.
 STATES = {"qwen3.5-4b": 24 * (32 * 128 * 128 * 4 + (2 * 16 + 32) * 128 * 4 * 2)}
 
 

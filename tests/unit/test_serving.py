@@ -220,10 +220,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
     monkeypatch.setattr(decode, "forward_one", step)
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
 def test_a_row_that_fails_takes_nobody_with_it(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
+    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(tiny_qwen())
+    engine = Engine(EVERY[family]())
     long = make_request(picture(110, 120, seed=1), "a long question " * 20, 12)
     others = [(asked(picture, n, 12), {"x": KINDS["rotated"], "y": BASELINE}) for n in range(3)]
     alone = [ids(list(engine.compare(*one))) for one in others]

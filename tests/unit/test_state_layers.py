@@ -1,6 +1,8 @@
 """Models of which some layers keep a state in place of Keys: the others are compressed."""
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +103,19 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 @pytest.fixture(scope="module")
 def vlm() -> VisionLanguageModel:
     return tiny_qwen35()
+
+
+def test_a_wrapped_model_says_the_same(model: PreTrainedModel) -> None:
+    """LoRA begins as nothing."""
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(
+        copy.deepcopy(model), peft.LoraConfig(r=4, target_modules=["q_proj"])
+    )
+    inputs, marked = rows()
+    cache = RotateKCache(wrapped, marked, FORMS["channels"])
+    out = wrapped.eval().generate(**inputs, **GREEDY, **with_cache(model, cache))
+    new = out[:, inputs["input_ids"].shape[1] :]
+    assert torch.equal(new, said(model, FORMS["channels"]))
 
 
 def rows(*which: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -205,7 +220,7 @@ def _seeing(entered: dict[int, tuple[Tensor, Any]], at: int) -> Callable[..., No
 
 @torch.inference_mode()
 def test_a_cache_goes_on_from_a_file_and_from_a_copy(
-    vlm: VisionLanguageModel, picture: Picture, tmp_path: Any
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
 ) -> None:
     """States are written, copied and given back; a step of one cache leaves the others alone."""
     embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
