@@ -6,7 +6,7 @@ give other answers, so it is found here, in the configuration and in the modules
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rotatek.errors import ModelUnsupported
 
@@ -47,23 +46,6 @@ def _names_attention(kind: type) -> bool:
     forward = next(_forwards(kind), None)
     names = () if forward is None else forward.__code__.co_names
     return "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
-
-
-def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
-    """The attention function that a module would have called by itself.
-
-    Args:
-        module: one that `attends`.
-        implementation: what its configuration names.
-    """
-    for forward in _forwards(type(module)):  # one of our classes may come before the model's own
-        known, names = forward.__globals__, forward.__code__.co_names
-        eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
-        if eager is not None:
-            own: Callable[..., Any]
-            own = known["ALL_ATTENTION_FUNCTIONS"].get_interface(implementation, eager)
-            return own
-    return sdpa_attention_forward
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -113,6 +95,16 @@ def attention_of(layer: nn.Module) -> nn.Module | None:
 def attention_layers(model: nn.Module) -> list[nn.Module]:
     """The decoder layers that attend, and hold Keys; others hold a state in their place."""
     return [layer for layer in decoder_layers(model) if attention_of(layer) is not None]
+
+
+def number_of(module: nn.Module) -> int | None:
+    """An attention module's number among those of its model's layers that hold Keys; None for one
+    that is not the language model's."""
+    index, kinds = getattr(module, "layer_idx", None), getattr(module.config, "layer_types", None)
+    if index is None or not kinds:
+        return index
+    keys = _with_keys(module.config, kinds)
+    return sum(kind in keys for kind in kinds[:index])
 
 
 def window_of(module: nn.Module) -> int | None:

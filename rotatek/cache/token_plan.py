@@ -100,6 +100,11 @@ class TokenPlan:
         """Whether a decoder layer will drop rows."""
         return self.pruner.stage == "decoder" and self.pruner.kept_share < 1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its prefill is still to come, or runs."""
+        return self._layout is not None
+
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual, text and window rows of the layer now being filled."""
         assert self._rows is not None

@@ -279,7 +279,7 @@ def records(path: Path, kind: type[Record]) -> list[Record]:
 
 def rows(path: Path) -> list[dict[str, str]]:
     """The lines of a CSV file by its columns."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 
