@@ -38,7 +38,8 @@ def _forwards(kind: type) -> Iterator[Any]:
 
 def attends(module: nn.Module) -> bool:
     """Whether a module calls the attention function that its configuration names."""
-    return _names_attention(type(module)) and hasattr(module, "config")
+    kind: Any = type(module)
+    return _names_attention(kind) and hasattr(module, "config")
 
 
 @cache

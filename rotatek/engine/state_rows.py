@@ -65,7 +65,7 @@ class StateRows:
                     to, source = (list(places) for places in zip(*moves, strict=True))
                     tensor[to] = tensor[source]
                 for place, number in enumerate(order):
-                    if number in joined:
+                    if number is not None and number in joined:
                         layers, row = joined[number]
                         tensor[place] = tensors_of(layers[depth])[part][row]
             views = (tensor[: len(order)] for tensor in whole)

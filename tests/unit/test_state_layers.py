@@ -110,6 +110,7 @@ def vlm() -> VisionLanguageModel:
     return tiny_qwen35()
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 def test_a_wrapped_model_says_the_same(model: PreTrainedModel) -> None:
     """LoRA begins as nothing."""
     peft = pytest.importorskip("peft")
@@ -193,6 +194,7 @@ def test_dropped_rows_are_never_read_by_later_layers(model: PreTrainedModel) -> 
         tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full", keep_channels=1.0
     )
     entered: dict[int, tuple[Tensor, Any]] = {}
+    model = prepare(copy.deepcopy(model))  # whose hooks come before those of this test
     layers = model.get_decoder().layers
     cache = RotateKCache(model, marked, settings)
     handles = [
