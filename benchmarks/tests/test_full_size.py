@@ -7,11 +7,11 @@ from tests.families import EVERY
 from tests.tiny import tiny_qwen
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
-def test_rows_have_bits_and_the_peak_of_a_whole_generate(family: str) -> None:
+@pytest.mark.parametrize(("family", "side"), [("qwen2_5_vl", 224), ("qwen3_5", 448)])
+def test_rows_have_bits_and_the_peak_of_a_whole_generate(family: str, side: int) -> None:
     names = ("uncompressed", "RotateK 2 bits", "RotateK .75 bits", "RotateK k=32")
     chosen = {name: full_size.SETTINGS[name] for name in names}
-    report = full_size.measure(EVERY[family](), 224, chosen, "?")
+    report = full_size.measure(EVERY[family](), side, chosen, "?")
     rows = report["rows"]
     assert list(rows) == list(names)
     held = [rows[name]["kv_mib"] for name in names]
