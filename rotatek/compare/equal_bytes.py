@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from rotatek.bridge.fitness import attention_layers
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.rotatek_cache import cache_bytes, release
 from rotatek.compare.columns import default_pruner, paper_form, pruners, reducers
@@ -60,7 +59,7 @@ class Shape(NamedTuple):
         config, visual = vlm.text_config, prompt.visual_tokens
         heads = config.num_attention_heads
         return cls(
-            len(attention_layers(vlm.model)),
+            vlm.key_layers,
             config.num_key_value_heads or heads,
             getattr(config, "head_dim", None) or config.hidden_size // heads,
             visual,

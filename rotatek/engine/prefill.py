@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from rotatek.bridge.fitness import attention_layers
 from rotatek.bridge.row_layout import Layout
 from rotatek.bridge.state_layers import copied
 from rotatek.cache.prefill_layer import Recorder
@@ -34,7 +33,7 @@ def plan_for(
 ) -> TokenPlan:
     """The token plan of one prefill; layout: where its tokens are, if that is known."""
     layout = layout or layout_of(vlm.model, embedded.inputs())
-    return TokenPlan(layout, pruner, len(attention_layers(vlm.model)))
+    return TokenPlan(layout, pruner, vlm.key_layers)
 
 
 def empty_cache(

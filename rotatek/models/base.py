@@ -138,8 +138,14 @@ class VisionLanguageModel:
         heads = config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // heads
         itemsize = self.model.get_input_embeddings().weight.element_size()
-        layers, kv_heads = len(attention_layers(self.model)), config.num_key_value_heads or heads
-        return full_kv_bytes(layers, kv_heads, width, tokens, itemsize) + states * self.state_bytes
+        kv_heads = config.num_key_value_heads or heads
+        keys = full_kv_bytes(self.key_layers, kv_heads, width, tokens, itemsize)
+        return keys + states * self.state_bytes
+
+    @cached_property
+    def key_layers(self) -> int:
+        """Layers of the language model that hold Keys; others keep a state."""
+        return len(attention_layers(self.model))
 
     @cached_property
     def state_bytes(self) -> int:

@@ -18,7 +18,6 @@ from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.fitness import attention_layers
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.state_layers import forget_states, restore, state_layers, state_of
 from rotatek.cache import cache_file
@@ -162,7 +161,7 @@ class PictureReader:
             aside = torch.zeros_like(embedded.visual)
             aside[:, -len(tail) :] = True
         layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
-        plan = TokenPlan(layout, self.settings.pruning, len(attention_layers(vlm.model)))
+        plan = TokenPlan(layout, self.settings.pruning, vlm.key_layers)
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         fill(vlm, embedded, plan, [cache], timed=False)
         if tail and state_layers(cache):

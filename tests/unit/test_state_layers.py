@@ -263,6 +263,23 @@ def test_a_trial_step_is_forgotten(vlm: VisionLanguageModel, picture: Picture) -
     assert places == [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
 
 
+def test_a_prefill_in_inference_mode_goes_on_outside_of_it(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
+    said = []
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
+        prefill(vlm, embedded, cache)
+        for token in (7, 8):
+            given = {"input_ids": torch.tensor([[token]]), **with_cache(vlm.model, cache)}
+            with mode():
+                place = vlm.positions_at(embedded.next_position + token - 7)
+                out = vlm.model(**given, position_ids=place, use_cache=True)
+        said.append(out.logits)
+    assert torch.equal(*said)
+
+
 def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None:
     inputs, marked = rows()
     cache = RotateKCache(model, marked, FORMS["channels"])
