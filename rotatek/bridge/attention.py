@@ -24,6 +24,7 @@ from rotatek.bridge.fitness import (
     EXTRAS,
     attention_of,
     decoder_layers,
+    norm_behind,
     refuse_unfit,
     unwrapped,
     window_of,
@@ -413,7 +414,7 @@ def _narrow(
     plan = _plan_in(call, kwargs)
     if plan is None:
         return None
-    entering = args[0] if args else kwargs["hidden_states"]
+    entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
     if narrowing is None:
         return None
