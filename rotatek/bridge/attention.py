@@ -24,6 +24,7 @@ from rotatek.bridge.fitness import (
     EXTRAS,
     attention_of,
     decoder_layers,
+    norm_behind,
     number_of,
     refuse_unfit,
     unwrapped,
@@ -424,7 +425,7 @@ def _narrow(
     plan = _plan_in(call, kwargs)
     if plan is None:
         return None
-    entering = args[0] if args else kwargs["hidden_states"]
+    entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
     if narrowing is None:
         return None

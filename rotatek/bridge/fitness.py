@@ -108,6 +108,14 @@ def number_of(module: nn.Module) -> int | None:
     return sum(kind in keys for kind in kinds[:index])
 
 
+def norm_behind(layer: nn.Module) -> nn.Module | None:
+    """The norm between a decoder layer's attention and the residual stream, as in Gemma and GLM-4;
+    None where the output is added as it is."""
+    if hasattr(layer, "post_feedforward_layernorm"):
+        return getattr(layer, "post_attention_layernorm", None)
+    return getattr(layer, "post_self_attn_layernorm", None)
+
+
 def window_of(module: nn.Module) -> int | None:
     """Tokens that an attention module's queries see at most; None where there is no window."""
     source = module if hasattr(module, "sliding_window") else getattr(module, "config", None)
