@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 
 MAX_STEPS = 64  # tokens with recorded queries: every second, fourth... of a longer answer
@@ -50,7 +51,7 @@ class AnswerAttentionRecorder:
 
     @classmethod
     def of(cls, layers: int) -> "AnswerAttentionRecorder":
-        """For a model of so many layers."""
+        """For a model of so many layers that attend."""
         return cls(min(int(READING * layers), layers - 1))
 
     def see(self, layer: int, query: Tensor) -> None:
@@ -105,7 +106,7 @@ class AnswerAttentionRecorder:
             found = _layer(cache, layer, visual)
             if found is not None:
                 seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
-                if getattr(cache.layers[layer], "span", None) is not None:
+                if getattr(key_layers(cache)[layer], "span", None) is not None:
                     seen = seen[:, ::-1]  # there the newest come first
                 mass[:, _tokens(seen.shape[1], total, kept)] += seen
         top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
@@ -126,7 +127,7 @@ class RecorderGroup:
 
 def _layer(cache: Cache, layer: int, visual: Tensor) -> tuple[Visual, Text] | None:
     """One layer's visual and other tokens; None where it holds no visual ones, or not all."""
-    held = cache.layers[layer]
+    held = key_layers(cache)[layer]
     if isinstance(cache, RotateKCache):
         if held.store is None or held.text is None or held.outgrown:
             return None
