@@ -11,7 +11,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape
 
 from rotatek.evaluation.cells import Results
-from rotatek.page.results.opening import Best, bests, reference
+from rotatek.page.results.overview_figure import Best, bests, reference
 
 ROOT: Final = Path(__file__).resolve().parent
 WIDE, HIGH, LEFT, TOP, RIGHT, BELOW = 760, 330, 52, 34, 178, 44

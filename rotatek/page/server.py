@@ -18,11 +18,11 @@ from starlette.routing import BaseRoute, Route
 from rotatek import errors
 from rotatek.engine.recovery import leave_for_restart
 from rotatek.inspect.doubt import measured
-from rotatek.page import figures, zerogpu
+from rotatek.page import plot_transport, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.requests import malformed
-from rotatek.page.site import Site
+from rotatek.page.input_checks import malformed
+from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
@@ -123,7 +123,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "run_history": False,
         "ssr_mode": False,
         "mcp_server": False,
-        "app_kwargs": app_options(service, figures.routes()),
+        "app_kwargs": app_options(service, plot_transport.routes()),
     }
 
 
@@ -143,9 +143,9 @@ def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
 def prepared(
     service: Service, *, loads_checkpoints: bool, renews: bool = True, collects: bool = True
 ) -> gr.Blocks:
-    """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
+    """The page, whose first model is loaded while visitors read it; see `PageContext`."""
     examples, bins = load_examples(ASSETS / "examples"), measured()
-    site = Site(
+    context = PageContext(
         service,
         examples,
         bins,
@@ -153,8 +153,8 @@ def prepared(
         renews=renews,
         collects=collects,
     )
-    threading.Thread(target=site.prepare, daemon=True).start()
-    return build(site, ASSETS)
+    threading.Thread(target=context.prepare, daemon=True).start()
+    return build(context, ASSETS)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
@@ -113,7 +113,7 @@ def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, w
     before = live()
     first(place, image)
     assert live() > before + 20
-    events = AskEvents(Site(place))
+    events = AskEvents(PageContext(place))
     if way == "stop":
         events.stop(session="visitor")
     elif way == "new image":
@@ -185,7 +185,7 @@ def test_an_idle_conversation_is_released() -> None:
 def test_the_page_offers_a_follow_up_only_while_caches_wait(
     place: Service, image: Image.Image
 ) -> None:
-    events = AskEvents(Site(place))
+    events = AskEvents(PageContext(place))
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
     *_, last = events.ask(**request, others=[], session="visitor", **values_of(Settings()))
     assert last["follow"]["visible"] is True and last["ask"]["interactive"] is True

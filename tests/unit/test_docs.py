@@ -235,7 +235,7 @@ def test_the_frontier_is_drawn_from_the_committed_results() -> None:
     """A panel a model, a line a method, every point inside; the committed picture is this one."""
     from docs import frontier
     from rotatek.evaluation.cells import Results
-    from rotatek.page.results.opening import bests
+    from rotatek.page.results.overview_figure import bests
 
     results = Results.load(ROOT / "assets" / "results")
     picture = frontier.drawn(results)

@@ -14,8 +14,13 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
-from rotatek.page.ask import readings
-from rotatek.page.ask.checkpoint import CheckpointWidgets, checkpoint_part
+from rotatek.page.ask.load_checkpoint import CheckpointWidgets, checkpoint_part
+from rotatek.page.ask.settings_summary import (
+    beyond_reading,
+    budget_reading,
+    channel_reading,
+    token_reading,
+)
 from rotatek.page.form import Field, shown_fields, values_of
 from rotatek.service.model_list import presets
 
@@ -101,9 +106,9 @@ def sliders_part() -> "ControlsMaker":
     """
     maker = ControlsMaker(next(iter(presets().values())))
     with gr.Row(elem_id="sliders"):
-        maker.panel("tokens", readings.token_reading(maker.start, None))
-        maker.panel("channels", readings.channel_reading(maker.start))
-    maker.reading("budget", readings.budget_reading(maker.start))
+        maker.panel("tokens", token_reading(maker.start, None))
+        maker.panel("channels", channel_reading(maker.start))
+    maker.reading("budget", budget_reading(maker.start))
     return maker
 
 
@@ -123,7 +128,7 @@ def drawers_part(
             gr.HTML(markup.aside(BEYOND))
             with gr.Column(elem_classes="rk-panel"):
                 maker.place("beyond")
-                maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
+                maker.reading("beyond", beyond_reading(maker.start), "value-reading")
         with gr.Accordion("Model and length", open=False, elem_id="more"):
             model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
             checkpoint = checkpoint_part() if loads_checkpoints else None

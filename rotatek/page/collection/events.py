@@ -41,8 +41,8 @@ from rotatek.page.collection.visitors import (
 from rotatek.page.collection.widgets import CollectionWidgets, settings_kept
 from rotatek.page.export import plain
 from rotatek.page.form import settings_of
-from rotatek.page.refusals import refusing, refusing_stream
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
+from rotatek.page.user_errors import refusing, refusing_stream
 
 BATCH: Final = 8  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
@@ -50,13 +50,13 @@ Shown = dict[str, Any]
 
 
 class CollectionEvents:
-    """The collections of one site's visitors.
+    """The collections of one page's visitors.
 
     Streams change: files, tiles, status, twice, table, ask, stop, csv.
     """
 
-    def __init__(self, site: Site, bounds: Bounds | None = None) -> None:
-        self.site, self.bounds, self.held = site, bounds or Bounds(), Collections()
+    def __init__(self, context: PageContext, bounds: Bounds | None = None) -> None:
+        self.context, self.bounds, self.held = context, bounds or Bounds(), Collections()
 
     @refusing_stream
     def read(
@@ -157,10 +157,10 @@ class CollectionEvents:
         said = ""
         try:
             yield busy
-            for words in self.site.service.loading(model, _key(session)):
+            for words in self.context.service.loading(model, _key(session)):
                 yield {"status": markup.line(words)}
-            engine = self.site.service.engine(model)
-            with self.site.service.stoppable(engine, _key(session)) as stop:
+            engine = self.context.service.engine(model)
+            with self.context.service.stoppable(engine, _key(session)) as stop:
                 yield from work(engine, stop)
         except Stopped as stopped:
             said = stopped.message
@@ -184,7 +184,7 @@ class CollectionEvents:
         }
 
     def _bins(self, collection: Collection) -> Sequence[Bin]:
-        return self.site.bins.get(collection.model, ())
+        return self.context.bins.get(collection.model, ())
 
     @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
@@ -213,7 +213,7 @@ class CollectionEvents:
         engine = pictures.engine
         if engine.graphs:  # their replay shows no queries
             return None
-        with self.site.service.stoppable(engine, _key(session)) as stop:
+        with self.context.service.stoppable(engine, _key(session)) as stop:
             try:
                 look = pictures.look(page.picture, asked.text, asked.tokens, stop=stop)
             except UserError:
@@ -250,14 +250,14 @@ class CollectionEvents:
     @refusing
     def clear(self, session: str | None = None) -> Shown:
         """Empty the collection, and end what runs."""
-        self.site.service.stop(_key(session))
+        self.context.service.stop(_key(session))
         self.held.drop(session)
         return self._idle(Collection(), "")
 
     @refusing
     def stop(self, session: str | None = None) -> None:
         """End what the visitor waits for, within one token."""
-        self.site.service.stop(_key(session))
+        self.context.service.stop(_key(session))
 
     @refusing
     def leave(self, session: str | None = None) -> None:

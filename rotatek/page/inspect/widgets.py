@@ -6,8 +6,8 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.page import figures
 from rotatek.page.inspect.drawings import mask_frames
+from rotatek.page.plot_transport import box, rows_of, sheet
 from viz.head_heatmap import QUANTITIES
 
 TITLES: Final = {  # beside the masks', which the methods bring
@@ -66,7 +66,7 @@ def frame_rows() -> list[list[str]]:
     return [
         ["map"],
         ["raw", "rotated"],
-        *figures.rows_of(list(mask_frames())),
+        *rows_of(list(mask_frames())),
         ["spectrum", "depths"],
         ["energy", "scores"],
     ]
@@ -74,7 +74,7 @@ def frame_rows() -> list[list[str]]:
 
 def budget_part() -> gr.HTML:
     """The frame of the figure that shows where the bytes of every column are."""
-    return figures.sheet(BUDGET, [list(BUDGET)], "budget-sheet")
+    return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
 
 
 def inspect_part() -> InspectWidgets:
@@ -89,7 +89,7 @@ def inspect_part() -> InspectWidgets:
             min_width=200,
         )
     cell = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
-    figures.sheet(titles(), frame_rows(), "figures")
+    sheet(titles(), frame_rows(), "figures")
     with gr.Row(elem_id="scrub"):
         step = _whole("Token of the answer", 1, 0, "step")
         answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
@@ -97,10 +97,10 @@ def inspect_part() -> InspectWidgets:
             1, 2, 1, step=1, label="Place in the clip", visible=False, buttons=[],
             elem_id="frame", min_width=180,
         )  # fmt: skip
-    figures.sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
+    sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
     return InspectWidgets(
         layer, head, step, frame, quantity, answer, cell,
-        figures.box("drawn"), figures.box("attention-figures"), figures.box("overview"),
+        box("drawn"), box("attention-figures"), box("overview"),
     )  # fmt: skip
 
 

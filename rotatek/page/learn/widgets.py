@@ -6,7 +6,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.page import figures, markup
+from rotatek.page import markup, plot_transport
 from rotatek.page.learn.lessons import Lesson, frame, stored_lessons
 
 MISSING: Final = (
@@ -35,7 +35,7 @@ def learn_part(assets: Path) -> LearnWidgets:
     if not lessons:
         gr.HTML(markup.section("Learn", MISSING), js_on_load=None)
     buttons = tuple((_lesson_part(n, lesson), lesson) for n, lesson in enumerate(lessons, 1))
-    return LearnWidgets(assets, buttons, figures.box("lessons-drawn"))
+    return LearnWidgets(assets, buttons, plot_transport.box("lessons-drawn"))
 
 
 def _lesson_part(number: int, lesson: Lesson) -> gr.Button:
@@ -44,5 +44,5 @@ def _lesson_part(number: int, lesson: Lesson) -> gr.Button:
     gr.HTML(heading, js_on_load=None, elem_id=f"lesson-{number}")
     button = gr.Button("Set the controls to this", size="sm", elem_id=f"try-{number}")
     titles = {frame(number, place): title for place, title in enumerate(lesson.figures, 1)}
-    figures.sheet(titles, [list(titles)], f"figures-of-{number}")
+    plot_transport.sheet(titles, [list(titles)], f"figures-of-{number}")
     return button

@@ -9,7 +9,7 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.evaluation.report import claim_lines
-from rotatek.page import figures, markup
+from rotatek.page import markup, plot_transport
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
     EVERY,
@@ -21,7 +21,7 @@ from rotatek.page.results.files import (
     load,
 )
 from rotatek.page.results.measurements import efficiency_rows, measurements
-from rotatek.page.results.opening import opening
+from rotatek.page.results.overview_figure import opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
@@ -81,7 +81,7 @@ def results_part(folder: Path) -> ResultsWidgets:
     gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
     if first:
         titles = {name: title for name, (title, _) in first.items()}
-        figures.sheet(titles, figures.rows_of(list(first), 2), "opening-results")
+        plot_transport.sheet(titles, plot_transport.rows_of(list(first), 2), "opening-results")
     counting = None if drawn["answers"] else _counting(files)
     with gr.Column(elem_id="results-groups"):
         for name, found in drawn.items():
@@ -93,7 +93,7 @@ def results_part(folder: Path) -> ResultsWidgets:
                 if name == "answers":
                     counting = _counting(files)
                 titles = {key: title for key, (title, _) in found.items()}
-                figures.sheet(titles, _pairs(found), f"{name}-results")
+                plot_transport.sheet(titles, _pairs(found), f"{name}-results")
                 if name == "efficiency":
                     rows = table(efficiency_rows(files), "The same as a table", "Efficiency")
                     gr.HTML(rows, js_on_load=None)
@@ -103,7 +103,7 @@ def results_part(folder: Path) -> ResultsWidgets:
                 for name, lines in claims(files).items():
                     gr.HTML(table(lines, name, name, opened=True), js_on_load=None)
     assert counting is not None
-    return ResultsWidgets(files, *counting, figures.box("results-drawn"))
+    return ResultsWidgets(files, *counting, plot_transport.box("results-drawn"))
 
 
 def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:

@@ -18,7 +18,7 @@ from rotatek.models.loading import MemoryNeed, weigh
 from rotatek.models.memory import GB, free_bytes
 from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, QUIET, listen
-from rotatek.page.refusals import refusing_stream
+from rotatek.page.user_errors import refusing_stream
 from rotatek.service.loading_progress import with_progress
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
