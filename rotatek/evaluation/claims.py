@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.evaluation.cells import Found, Pair, Score
+from rotatek.evaluation.cells import Found, Pair, Score, pareto_front
 from rotatek.evaluation.metrics import Resampled
 from rotatek.evaluation.tables import Claim
 from rotatek.methods.settings import Settings
@@ -191,11 +191,7 @@ def kind_of(settings: Settings) -> tuple[str, Any]:
 def line_of(answered: Iterable[Answered], mask: NDArray[np.bool_]) -> Line:
     """A method's rows that answered every one of the questions, without those that are beaten."""
     points = [(float(one.live[mask].mean()), one.score) for one in answered if one.has(mask)]
-    kept: Line = []
-    for share, score in sorted(points, key=lambda point: (point[0], -point[1][mask].mean())):
-        if not kept or score[mask].mean() > kept[-1][1][mask].mean():
-            kept.append((share, score))
-    return kept
+    return pareto_front(points, lambda point: point[0], lambda point: point[1][mask].mean())
 
 
 def at_bytes(line: Line, share: float) -> Floats | None:

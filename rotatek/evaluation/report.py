@@ -288,8 +288,7 @@ def _line(
     yield cell.row
     yield f"{cell.live:.3f}"
     yield f"{cell.nominal:.3f}"
-    mean, low, high = (100 * value for value in cell.score)
-    yield f"{mean:.1f} ({low:.1f} to {high:.1f})"
+    yield cell.score.in_percent(1)
     yield "" if cell.difference is None else points(cell.difference.mean, cell.difference[1:])
     yield "" if cell.same is None else f"{100 * cell.same:.1f} %"
     if opened:

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek.compare.columns import QUARTER
-from rotatek.evaluation.cells import Cell, Results
+from rotatek.evaluation.cells import Cell, Results, Score
 from rotatek.evaluation.chains import OPENING, SECOND, ChainedSuite, chains
 from rotatek.evaluation.evaluate import describe_run, versions
 from rotatek.evaluation.generation_cost import Cost, costs
@@ -164,10 +164,9 @@ def markdown(found: dict[str, Any]) -> str:
              "peak beside weights, MiB")  # fmt: skip
     body = []
     for row in found["rows"]:
-        mean, low, high = (100 * value for value in row["second"])
         body.append((
             row["kept"], f"1 / {1 / row['live_share']:.1f}",
-            f"{mean:.1f} ({low:.0f} to {high:.0f})",
+            Score(*row["second"]).in_percent(),
             "" if row["same"] is None else f"{100 * row['same']:.0f} %",
             "" if row["first"] is None else f"{100 * row['first']:.1f}",
             f"{row['first_token_ms']:.1f}", f"{row['step_ms']:.2f}", f"{row['cache_mib']:.1f}",
