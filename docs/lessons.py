@@ -1,4 +1,4 @@
-"""`python -m rotatek.page.learn`: write and draw the lessons of the Learn tab anew.
+"""`python -m docs.lessons`: write and draw the lessons of the page's Learn tab anew.
 
 It answers the first example of the gallery with the embedded model, and draws one of its heads.
 Run it whenever the embedded weights or the published results change.

@@ -7,7 +7,7 @@ import gradio as gr
 
 from rotatek.page import api, markup
 from rotatek.page.ask.clip import wire_clip
-from rotatek.page.ask.controls import drawers_part, sliders_part
+from rotatek.page.ask.controls import Controls
 from rotatek.page.ask.events import (
     AskEvents,
     wire_asking,
@@ -39,6 +39,7 @@ from rotatek.page.learn.widgets import learn_part
 from rotatek.page.page_context import PageContext
 from rotatek.page.results.events import wire_results
 from rotatek.page.results.widgets import results_part
+from rotatek.service.model_list import presets
 
 INSIDE: Final = (
     "Look inside",
@@ -105,10 +106,10 @@ def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets
         with gr.Column(scale=8, min_width=300, elem_id="work"):
             question = question_part(image, gallery, clip, context.examples)
             answers = answers_part(run, count, renews=context.renews)
-            maker = sliders_part()
+            controls = Controls(next(iter(presets().values())))
             follow = follow_part()
             models = [(model.label, model.name) for model in service.models]
-            controls = drawers_part(maker, models, loads_checkpoints=context.loads_checkpoints)
+            controls.add_drawers(models, loads_checkpoints=context.loads_checkpoints)
     budget_part()
     export = export_part(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")

@@ -8,11 +8,11 @@ import gradio as gr
 import numpy as np
 import pytest
 
+from docs import lessons as making
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.inspect import trace_analysis
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.inspect.drawings import parts_of
-from rotatek.page.learn import __main__ as making
 from rotatek.page.learn import events, lessons, widgets
 from rotatek.page.results import files
 from rotatek.service.model_list import Example

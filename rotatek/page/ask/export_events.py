@@ -1,7 +1,5 @@
 """Taking answers away: files, code, and a link that brings the page back."""
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +13,7 @@ from rotatek.page.ask.events import Shown
 from rotatek.page.ask.settings_events import columns_shown
 from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
 from rotatek.page.binding import QUIET, listen
+from rotatek.page.browser_messages import message
 from rotatek.page.form import sampling_of, settings_of, values_of
 from rotatek.page.links import Link, decode, read_query
 from rotatek.page.page_context import PageContext
@@ -24,25 +23,20 @@ from rotatek.service.run import Run
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
 
 
-def message(**content: Any) -> Shown:
-    """A message to the browser; each one differs from the last, so that the browser notices it."""
-    return {"sent": json.dumps(content | {"at": time.time_ns()})}
-
-
 @refusing
 def save_json(run: Run | None) -> Shown:
     """Answers and figures as a file. Changes: sent."""
     if run is None:
-        return message(said=NOTHING)
-    return message(file="rotatek.json", type="application/json", text=export.as_json(run))
+        return {"sent": message(said=NOTHING)}
+    return {"sent": message(file="rotatek.json", type="application/json", text=export.as_json(run))}
 
 
 @refusing
 def save_csv(run: Run | None) -> Shown:
     """One line a turn and column as a file. Changes: sent."""
     if run is None:
-        return message(said=NOTHING)
-    return message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))
+        return {"sent": message(said=NOTHING)}
+    return {"sent": message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))}
 
 
 class ExportEvents:
@@ -86,7 +80,7 @@ class ExportEvents:
         )
         own = image is not None and name is None
         said = "Link copied. Your own image is not part of it." if own else "Link copied."
-        return message(query=link.query(), said=said)
+        return {"sent": message(query=link.query(), said=said)}
 
     @refusing
     def restore(self, text: str) -> Shown:

@@ -11,16 +11,11 @@ from rotatek.inputs import pdf, video
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
+from rotatek.page.browser_messages import message_box
 from rotatek.page.upload import image_box
 from rotatek.service.model_list import Example
 from rotatek.service.run import Run
 
-TAKE: Final = (
-    "const take = () => window.rotatekExport.take(props.value); watch('value', take); take();"
-)
-LIGHT: Final = (
-    "const take = () => window.rotatekLooks.take(props.value); watch('value', take); take();"
-)
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
@@ -181,13 +176,7 @@ def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answ
     """
     status = gr.HTML(markup.line(""), elem_id="status")
     cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
-    highlights = gr.HTML(
-        "",
-        html_template="<i></i>",
-        js_on_load=LIGHT,
-        elem_id="highlights",
-        elem_classes="rk-unseen",
-    )
+    highlights = message_box("highlights", "rotatekLooks")
     again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
     return Answers(cards, status, run, count, highlights, again)
 
@@ -223,9 +212,7 @@ def export_part(model: str) -> Export:
         gr.HTML('<p class="rk-said" role="status"></p>', js_on_load=None, elem_id="export-said")
         code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
         gr.HTML(api_words(model), js_on_load=None, elem_id="export-api")
-    sent = gr.HTML(
-        "", html_template="<i></i>", js_on_load=TAKE, elem_id="sent", elem_classes="rk-unseen"
-    )
+    sent = message_box("sent", "rotatekExport")
     address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
     return Export(as_json, as_csv, link, code, sent, address)
 

@@ -1,8 +1,5 @@
 """What the buttons of the Collection tab do: read, ask, open, save, clear."""
 
-import csv
-import io
-import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -26,9 +23,9 @@ from rotatek.inspect.doubt import Bin, doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.controls import Controls
-from rotatek.page.ask.export_events import message
 from rotatek.page.ask.highlights import look_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, called_by_name, listen
+from rotatek.page.browser_messages import message
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
 from rotatek.page.collection.visitors import (
@@ -39,7 +36,7 @@ from rotatek.page.collection.visitors import (
     Question,
 )
 from rotatek.page.collection.widgets import CollectionWidgets, settings_kept
-from rotatek.page.export import plain
+from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
 from rotatek.page.page_context import PageContext
 from rotatek.page.user_errors import refusing, refusing_stream
@@ -196,12 +193,12 @@ class CollectionEvents:
         except (ValueError, IndexError):
             return
         shown: Shown = {"image": as_uri(open_image(page.png), LARGE), "label": page.label}
-        yield _opened(**shown, html=drawing.opened(page, collection.asked))
+        yield {"opened": message(**shown, html=drawing.opened(page, collection.asked))}
         looked = self._looked(collection, page, session)
         if looked is not None:
             pieces, look = looked
             html = drawing.opened(page, collection.asked, pieces)
-            yield _opened(html=html, look=look, label=page.label)
+            yield {"opened": message(html=html, look=look, label=page.label)}
 
     def _looked(
         self, collection: Collection, page: CollectedPage, session: str | None
@@ -228,24 +225,22 @@ class CollectionEvents:
         collection = self.held.of(session)
         if collection.asked is None:
             raise CollectionEmpty
-        return message(file="collection.csv", type="text/csv", text=self.as_csv(collection))
+        text = self.as_csv(collection)
+        return {"sent": message(file="collection.csv", type="text/csv", text=text)}
 
     def as_csv(self, collection: Collection) -> str:
         """One line for each page, by falling confidence, as in the table."""
-        out, bins = io.StringIO(), self._bins(collection)
-        writer = csv.writer(out)
-        writer.writerow(drawing.COLUMNS)
+        bins, rows = self._bins(collection), list[Sequence[Any]]([drawing.COLUMNS])
         for _, page in drawing.ranked(collection):
             said, picture = page.answer, page.picture
             assert said is not None and collection.asked is not None
             doubt = not said.error and doubted(said.confidence, bins)
-            row = [
+            rows.append((
                 page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
                 "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,
                 picture.cache_bytes,
-            ]  # fmt: skip
-            writer.writerow([plain(cell) for cell in row])
-        return out.getvalue()
+            ))  # fmt: skip
+        return csv_of(rows)
 
     @refusing
     def clear(self, session: str | None = None) -> Shown:
@@ -269,11 +264,6 @@ class CollectionEvents:
 def _key(session: str | None) -> str:
     """The key of a collection's stop flags; the first tab's questions have their own."""
     return f"{session or ''}/collection"
-
-
-def _opened(**content: Any) -> Shown:
-    """A message to the browser; each one differs from the last, so that the browser notices it."""
-    return {"opened": json.dumps(content | {"at": time.time_ns()})}
 
 
 def wire_collection(

@@ -7,7 +7,7 @@ import gradio as gr
 
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
-from rotatek.page.ask.widgets import TAKE
+from rotatek.page.browser_messages import message_box
 from rotatek.page.collection import drawing
 from rotatek.page.collection.visitors import Bounds, Collection
 
@@ -17,9 +17,6 @@ SAID: Final = (
 )
 AS_ASKED: Final = "page"
 KEEPS: Final = {"0.75": ".75 bits a number", "1": "1 bit a number", "2": "2 bits a number"}
-OPEN: Final = (
-    "const take = () => window.rotatekOpened.take(props.value); watch('value', take); take();"
-)
 QUESTION: Final = "What is the title?"
 
 
@@ -110,9 +107,8 @@ def collection_part(bounds: Bounds) -> CollectionWidgets:
             csv = gr.Button(
                 "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
             )
-    unseen = {"html_template": "<i></i>", "elem_classes": "rk-unseen"}
-    sent = gr.HTML("", js_on_load=TAKE, elem_id="collection-sent", **unseen)
-    opened = gr.HTML("", js_on_load=OPEN, elem_id="collection-opened", **unseen)
+    sent = message_box("collection-sent", "rotatekExport")
+    opened = message_box("collection-opened", "rotatekOpened")
     chosen = gr.Textbox(elem_id="collection-chosen", label="Page", elem_classes="rk-unseen")
     return CollectionWidgets(
         files, keep, clear, tiles, text, ask, stop, status, twice, table, csv, sent, chosen, opened

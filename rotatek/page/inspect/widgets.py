@@ -6,8 +6,9 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.page.browser_messages import message_box
 from rotatek.page.inspect.drawings import mask_frames
-from rotatek.page.plot_transport import box, rows_of, sheet
+from rotatek.page.plot_transport import rows_of, sheet
 from viz.head_heatmap import QUANTITIES
 
 TITLES: Final = {  # beside the masks', which the methods bring
@@ -100,7 +101,7 @@ def inspect_part() -> InspectWidgets:
     sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
     return InspectWidgets(
         layer, head, step, frame, quantity, answer, cell,
-        box("drawn"), box("attention-figures"), box("overview"),
+        message_box("drawn"), message_box("attention-figures"), message_box("overview"),
     )  # fmt: skip
 
 

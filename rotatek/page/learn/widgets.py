@@ -7,10 +7,11 @@ from typing import Final
 import gradio as gr
 
 from rotatek.page import markup, plot_transport
+from rotatek.page.browser_messages import message_box
 from rotatek.page.learn.lessons import Lesson, frame, stored_lessons
 
 MISSING: Final = (
-    "The lessons are not in this copy of the repository; python -m rotatek.page.learn makes them."
+    "The lessons are not in this copy of the repository; python -m docs.lessons makes them."
 )
 
 
@@ -35,7 +36,7 @@ def learn_part(assets: Path) -> LearnWidgets:
     if not lessons:
         gr.HTML(markup.section("Learn", MISSING), js_on_load=None)
     buttons = tuple((_lesson_part(n, lesson), lesson) for n, lesson in enumerate(lessons, 1))
-    return LearnWidgets(assets, buttons, plot_transport.box("lessons-drawn"))
+    return LearnWidgets(assets, buttons, message_box("lessons-drawn"))
 
 
 def _lesson_part(number: int, lesson: Lesson) -> gr.Button:

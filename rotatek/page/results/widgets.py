@@ -10,6 +10,7 @@ import gradio as gr
 
 from rotatek.evaluation.report import claim_lines
 from rotatek.page import markup, plot_transport
+from rotatek.page.browser_messages import message_box
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
     EVERY,
@@ -103,7 +104,7 @@ def results_part(folder: Path) -> ResultsWidgets:
                 for name, lines in claims(files).items():
                     gr.HTML(table(lines, name, name, opened=True), js_on_load=None)
     assert counting is not None
-    return ResultsWidgets(files, *counting, plot_transport.box("results-drawn"))
+    return ResultsWidgets(files, *counting, message_box("results-drawn"))
 
 
 def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:
