@@ -102,12 +102,12 @@ class Replica:
             yield Started(self.home)
             yield from events
             if job.talk and waiting.conversation.is_open:
-                self.waiting.keep(job.talk, waiting)
+                self.waiting.hold(job.talk, waiting)
                 is_kept = True
                 yield KeptConversation(waiting.conversation.cache_bytes, read)
         except UserError as error:
             if found is not None and found.conversation.is_open:
-                self.waiting.keep(job.talk, found)
+                self.waiting.hold(job.talk, found)
                 is_kept = True
             yield Refused(error)
         except Exception as error:

@@ -246,7 +246,7 @@ class CollectionEvents:
     def clear(self, session: str | None = None) -> Shown:
         """Empty the collection, and end what runs."""
         self.context.service.stop(_key(session))
-        self.held.drop(session)
+        self.held.drop(session or "")
         return self._idle(Collection(), "")
 
     @refusing
@@ -258,7 +258,7 @@ class CollectionEvents:
     def leave(self, session: str | None = None) -> None:
         """The tab was closed: end what runs, and free every page."""
         self.stop(session=session)
-        self.held.drop(session)
+        self.held.drop(session or "")
 
 
 def _key(session: str | None) -> str:
