@@ -20,25 +20,25 @@ from rotatek.page.ask.highlights import wire_highlights
 from rotatek.page.ask.load_checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
+    Answers,
     AskWidgets,
-    answers_part,
-    clip_part,
-    export_part,
-    follow_part,
+    ClipWidgets,
+    Export,
+    FollowUp,
+    Question,
     picture_part,
-    question_part,
 )
 from rotatek.page.binding import MODEL_WORK
 from rotatek.page.collection.events import CollectionEvents, wire_collection
-from rotatek.page.collection.widgets import collection_part
+from rotatek.page.collection.widgets import CollectionWidgets
 from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
-from rotatek.page.inspect.widgets import budget_part, inspect_part
+from rotatek.page.inspect.widgets import InspectWidgets, budget_part
 from rotatek.page.learn.events import wire_learn
-from rotatek.page.learn.widgets import learn_part
+from rotatek.page.learn.widgets import LearnWidgets
 from rotatek.page.page_context import PageContext
 from rotatek.page.results.events import wire_results
-from rotatek.page.results.widgets import results_part
+from rotatek.page.results.widgets import ResultsWidgets
 from rotatek.service.model_list import presets
 
 INSIDE: Final = (
@@ -52,7 +52,7 @@ STATE_S: Final = 3600  # for which what a visitor was shown is kept
 
 
 def build(context: PageContext, assets: Path) -> gr.Blocks:
-    """The page for one page.
+    """The whole page.
 
     Args:
         context: who answers, and the gallery.
@@ -65,16 +65,16 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         with gr.Tabs(selected="ask", elem_id="parts") as tabs:
             with gr.Tab("Ask a picture", id="ask"):
                 widgets = ask_part(context, run, count)
-                inspection = inspect_part()
+                inspection = InspectWidgets()
             if context.collects:
                 with gr.Tab("Collection", id="collection"):
                     collected = CollectionEvents(context)
-                    pages = collection_part(collected.bounds)
+                    pages = CollectionWidgets(collected.bounds)
                     wire_collection(page, collected, pages, widgets.controls)
             with gr.Tab("Learn", id="learn") as tab:
-                wire_learn(learn_part(assets), tab, tabs, widgets.controls.inputs)
+                wire_learn(LearnWidgets(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
-                wire_results(results_part(assets / "results"), tab)
+                wire_results(ResultsWidgets(assets / "results"), tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(context), ExportEvents(context)
@@ -102,15 +102,15 @@ def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets
     with gr.Row(elem_id="desk"):
         with gr.Column(scale=5, min_width=300, elem_id="picture-part"):
             image, gallery = picture_part(context.examples)
-            clip = clip_part()
+            clip = ClipWidgets()
         with gr.Column(scale=8, min_width=300, elem_id="work"):
-            question = question_part(image, gallery, clip, context.examples)
-            answers = answers_part(run, count, renews=context.renews)
+            question = Question(image, gallery, clip, context.examples)
+            answers = Answers(run, count, renews=context.renews)
             controls = Controls(next(iter(presets().values())))
-            follow = follow_part()
+            follow = FollowUp()
             models = [(model.label, model.name) for model in service.models]
             controls.add_drawers(models, loads_checkpoints=context.loads_checkpoints)
     budget_part()
-    export = export_part(service.models[0].name)
+    export = Export(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")
     return AskWidgets(question, controls, answers, follow, export)

@@ -135,24 +135,14 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
     """An application of the page and of what else has a route, for another's server."""
-    page = prepared(service, loads_checkpoints=False, collects=False)
+    page = prepared(service, collects=False)
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
 
 
-def prepared(
-    service: Service, *, loads_checkpoints: bool, renews: bool = True, collects: bool = True
-) -> gr.Blocks:
-    """The page, whose first model is loaded while visitors read it; see `PageContext`."""
-    examples, bins = load_examples(ASSETS / "examples"), measured()
-    context = PageContext(
-        service,
-        examples,
-        bins,
-        loads_checkpoints=loads_checkpoints,
-        renews=renews,
-        collects=collects,
-    )
+def prepared(service: Service, **options: bool) -> gr.Blocks:
+    """The page, whose first model is loaded while visitors read it; options of `PageContext`."""
+    context = PageContext(service, load_examples(ASSETS / "examples"), measured(), **options)
     threading.Thread(target=context.prepare, daemon=True).start()
     return build(context, ASSETS)
 

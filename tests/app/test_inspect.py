@@ -165,7 +165,7 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     more = dict(CHANNELS.all) | {FirstChannels.name: FirstChannels}
     monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
     with gr.Blocks():
-        widgets.inspect_part()
+        widgets.InspectWidgets()
     frame = drawings.mask_frame("first")
     assert widgets.titles()[frame] == "First channels: what it keeps"
     assert sum(widgets.frame_rows(), []).count(frame) == 1

@@ -93,8 +93,8 @@ def test_missing_or_damaged_lessons_make_a_sentence(content: str | None, tmp_pat
         (tmp_path / "traces").mkdir()
         (tmp_path / "traces" / lessons.NAME).write_text(content)
     with gr.Blocks() as page:
-        made = widgets.learn_part(tmp_path)
-    assert made.buttons == () and lessons.payload(tmp_path) == ""
+        made = widgets.LearnWidgets(tmp_path)
+    assert made.buttons == [] and lessons.payload(tmp_path) == ""
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(widgets.MISSING in str(value) for value in words)
 

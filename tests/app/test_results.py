@@ -187,7 +187,7 @@ def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
         assert files.load(tmp_path) == files.Files()
     assert figures(events.draw(files.Files(), "score", "nothing")) == {}
     with gr.Blocks() as page:
-        widgets.results_part(tmp_path)
+        widgets.ResultsWidgets(tmp_path)
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(widgets.MISSING in str(value) for value in words)
 

@@ -13,7 +13,7 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
-from rotatek.page.ask.load_checkpoint import checkpoint_part
+from rotatek.page.ask.load_checkpoint import CheckpointWidgets
 from rotatek.page.ask.settings_summary import (
     beyond_reading,
     budget_reading,
@@ -113,7 +113,7 @@ class Controls:
     ) -> None:
         """Answers are greedy until the temperature is moved."""
         self.model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-        self.checkpoint = checkpoint_part() if loads_checkpoints else None
+        self.checkpoint = CheckpointWidgets() if loads_checkpoints else None
         self.place("more")
         limits = Limits()
         self.length = gr.Slider(

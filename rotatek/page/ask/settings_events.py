@@ -1,12 +1,13 @@
 """Handlers of the settings: readings, widgets of the chosen method, further columns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import gradio as gr
 
 from rotatek.compare.columns import matched, title_of
 from rotatek.compare.equal_bytes import matched_live
+from rotatek.compare.report import VISUAL
 from rotatek.inspect import trace_analysis
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
@@ -28,8 +29,6 @@ from rotatek.page.user_errors import refusing
 from rotatek.service.model_list import presets
 from rotatek.service.run import Run
 from viz.theme import percent
-
-VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a cache's bytes
 
 
 @refusing

@@ -1,6 +1,5 @@
 """The widgets of the Learn tab: the lessons one below the other, each with figures and a button."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,28 +14,23 @@ MISSING: Final = (
 )
 
 
-@dataclass(frozen=True)
 class LearnWidgets:
-    """The tab's widgets.
+    """All lessons, or a sentence where none is stored.
 
     Args:
         assets: the folder of the stored lessons.
+
+    Attributes:
         buttons: one a lesson, with the lesson whose settings it sets.
         drawn: the unseen box that takes the figures.
     """
 
-    assets: Path
-    buttons: tuple[tuple[gr.Button, Lesson], ...]
-    drawn: gr.HTML
-
-
-def learn_part(assets: Path) -> LearnWidgets:
-    """All lessons, or a sentence where none is stored."""
-    lessons = stored_lessons(assets)
-    if not lessons:
-        gr.HTML(markup.section("Learn", MISSING), js_on_load=None)
-    buttons = tuple((_lesson_part(n, lesson), lesson) for n, lesson in enumerate(lessons, 1))
-    return LearnWidgets(assets, buttons, message_box("lessons-drawn"))
+    def __init__(self, assets: Path) -> None:
+        self.assets, lessons = assets, stored_lessons(assets)
+        if not lessons:
+            gr.HTML(markup.section("Learn", MISSING), js_on_load=None)
+        self.buttons = [(_lesson_part(n, lesson), lesson) for n, lesson in enumerate(lessons, 1)]
+        self.drawn = message_box("lessons-drawn")
 
 
 def _lesson_part(number: int, lesson: Lesson) -> gr.Button:
