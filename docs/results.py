@@ -207,6 +207,7 @@ def core(results: Results, suites: Iterable[str]) -> str:
 
 
 def _score_and_bytes(cell: Cell) -> str:
+    """A score with its interval, and live bytes."""
     return f"{cell.score.in_percent()} in {share(cell.live)}"
 
 

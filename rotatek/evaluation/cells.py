@@ -197,7 +197,9 @@ class Results:
         text = json.dumps(self.runs, indent=1, ensure_ascii=False) + "\n"
         (folder / RUNS).write_text(text, encoding="utf-8")
         flat = [cell.flat() for cell in self.cells]
-        kinds = {name: None for cell in self.cells for name in _kind_columns(cell)}
+        kinds = dict.fromkeys(
+            column for cell in self.cells for kind in cell.kinds for column in _columns(KIND + kind)
+        )
         ends = [*NUMBERS, *(c for name in SCORES for c in _columns(name)), *kinds]
         options = sorted({name for row in flat for name in row} - {*WORDS, *ends})
         write(folder / CELLS, [*WORDS, *options, *ends], flat)
@@ -305,10 +307,6 @@ def write(path: Path, columns: Sequence[str], flat: Iterable[Mapping[str, Any]])
 def _columns(name: str) -> tuple[str, str, str]:
     """Low end, mean and high end."""
     return f"{name} low", name, f"{name} high"
-
-
-def _kind_columns(cell: Cell) -> list[str]:
-    return [column for kind in cell.kinds for column in _columns(KIND + kind)]
 
 
 def _score(given: Mapping[str, Any], name: str) -> Score | None:

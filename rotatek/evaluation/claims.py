@@ -139,25 +139,25 @@ def verdict(mean: str, pairs: Sequence[str]) -> str:
     return {"for": FOUND, "against": NOT_FOUND, "better": BETTER}.get(mean, OPEN)
 
 
-def summed_up(key: str, model: str, count: str, pairs: Sequence[Pair], mean: Score) -> Found:
-    """A claim of answers as its pairs have it, with their mean."""
+def summed_up(
+    claim: tuple[str, str, str, str, str],
+    pairs: Sequence[Pair],
+    mean: str,
+    ends: Sequence[float],
+    note: str = "",
+) -> Found:
+    """What came of a claim, of answers or of measured values.
+
+    Args:
+        claim: the first five fields of `Found`.
+        pairs: that it compares.
+        mean: what their mean says.
+        ends: that mean and its interval, or the median ratio and the least and the most.
+        note: as in `Found`.
+    """
     words = [pair.says for pair in pairs]
-    whole = says(pairs[0].relation, mean.low, mean.high)
     against = sum(one in ("against", "better") for one in words)
-    text, where, _ = CLAIMS[key]
-    return Found(
-        key,
-        text,
-        where,
-        model,
-        count,
-        verdict(whole, words),
-        len(pairs),
-        against,
-        mean.mean,
-        mean.low,
-        mean.high,
-    )
+    return Found(*claim, verdict(mean, words), len(pairs), against, *ends, note)
 
 
 @dataclass(frozen=True)
@@ -292,4 +292,6 @@ class Judge:
         mean = np.mean([difference for _, difference in made], axis=0)
         if np.isnan(mean).all():
             mean = min((difference for _, difference in made), key=np.nanmean)
-        return summed_up(key, self.model, count, [pair for pair, _ in made], self.mean(mean))
+        pairs, whole, (text, where, _) = [pair for pair, _ in made], self.mean(mean), CLAIMS[key]
+        told = says(pairs[0].relation, whole.low, whole.high)
+        return summed_up((key, text, where, self.model, count), pairs, told, whole)

@@ -134,8 +134,9 @@ def index(
             return
         if whole and names:
             store.note_source(path, info.st_size, info.st_mtime_ns, names)
-            if before is not None:
-                _forget_left(pictures, store, set(before["pages"]) - set(names))
+            if before is not None:  # forget pages that no indexed file has any more
+                held = {name for source in store.indexed() for name in source["pages"]}
+                pictures.forget(sorted(set(before["pages"]) - set(names) - held))
 
 
 def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
@@ -178,12 +179,6 @@ def _added(
     except UserError as error:
         return IndexedPage(path, number, pages, None, error.message)
     return IndexedPage(path, number, pages, picture, fresh=pictures.counts["read"] > before)
-
-
-def _forget_left(pictures: Pictures, store: PictureStore, names: set[str]) -> None:
-    """Forget pages that no indexed file has any more."""
-    held = {name for source in store.indexed() for name in source["pages"]}
-    pictures.forget(sorted(names - held))
 
 
 def labels_of(store: PictureStore) -> list[tuple[str, str]]:
