@@ -6,13 +6,12 @@ give other answers, so it is found here, in the configuration and in the modules
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rotatek.errors import ModelUnsupported
 
@@ -41,23 +40,6 @@ def attends(module: nn.Module) -> bool:
     names = () if forward is None else forward.__code__.co_names
     named = "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
     return named and hasattr(module, "config")
-
-
-def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
-    """The attention function that a module would have called by itself.
-
-    Args:
-        module: one that `attends`.
-        implementation: what its configuration names.
-    """
-    for forward in _forwards(module):  # one of our classes may come before the model's own
-        known, names = forward.__globals__, forward.__code__.co_names
-        eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
-        if eager is not None:
-            own: Callable[..., Any]
-            own = known["ALL_ATTENTION_FUNCTIONS"].get_interface(implementation, eager)
-            return own
-    return sdpa_attention_forward
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -102,6 +84,14 @@ def attention_of(layer: nn.Module) -> nn.Module | None:
     """The one module of a decoder layer that attends; None where there is none, or several."""
     found = [module for module in layer.modules() if attends(module)]
     return found[0] if len(found) == 1 else None
+
+
+def norm_behind(layer: nn.Module) -> nn.Module | None:
+    """The norm between a decoder layer's attention and the residual stream, as in Gemma and GLM-4;
+    None where the output is added as it is."""
+    if hasattr(layer, "post_feedforward_layernorm"):
+        return getattr(layer, "post_attention_layernorm", None)
+    return getattr(layer, "post_self_attn_layernorm", None)
 
 
 def window_of(module: nn.Module) -> int | None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import is_watched, prepare
-from rotatek.bridge.fitness import decoder_layers, device_of, unwrapped
+from rotatek.bridge.attention import accepted, is_watched
+from rotatek.bridge.fitness import decoder_layers, device_of
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
@@ -41,7 +41,7 @@ class RotateKCache(RewindableCache):
     On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
 
     Args:
-        model: a loaded vision-language model; it is prepared on first use.
+        model: a loaded vision-language model, or a wrapper around one; nothing of it is changed.
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
@@ -50,7 +50,7 @@ class RotateKCache(RewindableCache):
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
-        ModelUnsupported: for a model that cannot be prepared.
+        ModelUnsupported: for one whose attention is not computed here.
         CalibrationUnusable: for a calibration file of another model, or a missing one.
     """
 
@@ -64,7 +64,7 @@ class RotateKCache(RewindableCache):
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
-        model = unwrapped(prepare(model))
+        model = accepted(model)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         count = len(decoder_layers(model))
@@ -290,7 +290,7 @@ class RotateKCache(RewindableCache):
 
         Args:
             path: of the file.
-            model: the one that filled it; it is prepared on first use.
+            model: the one that filled it.
             notes: the dataclass of its notes, where they are one.
             owner: the model's `cache_file.identity`, where it is known already.
             paths: the files that its settings named, which are not in the file: `calibration`.
@@ -305,7 +305,7 @@ class RotateKCache(RewindableCache):
             CompressorMissing: without the package zstandard.
             SettingError: where its method is not installed here.
         """
-        model = unwrapped(prepare(model))
+        model = accepted(model)
         places = [device_of(layer) for layer in decoder_layers(model)]
         content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
@@ -361,7 +361,7 @@ class RotateKCache(RewindableCache):
 
     def shared(self) -> Iterator[Tensor]:
         """What the cache reads with all others of its model and none holds: the bases of a
-        calibration, and the output metrics that the model keeps."""
+        calibration, and the output metrics of the model."""
         for layer in self.layers:
             if layer.store is not None:
                 yield from layer.store.shared()

@@ -40,6 +40,7 @@ class _SharedLayer(CompressedLayer):
     ) -> Tensor:
         """Attention output [B, T, Hq, d]."""
         out, states = full(), None
+        self.plan.leave(module, out)
         for number, layer in enumerate(self.members):
             with self._watch(number, key):
                 if isinstance(layer, PlannedLayer):

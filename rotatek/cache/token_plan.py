@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
@@ -45,6 +45,8 @@ class TokenPlan:
         if layout.aside is not None:
             self.logical -= int(layout.aside[0].sum())
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
+        self.norm: nn.Module | None = None  # behind its output projection
+        self._leaving: tuple[nn.Module, Tensor] | None = None  # what projects, and what it is given
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
@@ -96,6 +98,11 @@ class TokenPlan:
     def prunes(self) -> bool:
         """Whether a decoder layer will drop rows."""
         return self.pruner.stage == "decoder" and self.pruner.kept_share < 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its prefill is still to come, or runs."""
+        return self._layout is not None
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual, text and window rows of the layer now being filled."""
@@ -231,6 +238,21 @@ class TokenPlan:
             return None  # a prompt in chunks, which is refused where it is stored
         return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
 
+    def leave(self, attention: nn.Module, out: Tensor) -> None:
+        """See the present layer's output [B, L', Hq, d], before its projection `o_proj`."""
+        self._leaving = None if self.norm is None else (attention, out)
+
+    def gain(self) -> Tensor | None:
+        """By how much the norm behind the present layer's output projection changes the squared
+        size of the window's rows, [B]; None where outputs are added as they are."""
+        if self.norm is None or self._leaving is None or self._rows is None:
+            return None
+        attention, out = self._leaving
+        rows = self._rows[2].to(out.device).gather(out.transpose(1, 2)).transpose(1, 2)
+        before = attention.o_proj(rows.flatten(2))  # [B, W, hidden]
+        size, changed = (x.float().square().sum((1, 2)) for x in (before, self.norm(before)))
+        return changed / size.clamp(min=1e-30)
+
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
 
@@ -251,7 +273,7 @@ class TokenPlan:
             seen = Attended(query, keys, layout, scale, keep, memory)
             scores = self.pruner.rank(seen)
             self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
-        self._entering = None
+        self._entering = self.norm = self._leaving = None
         if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
             self._layout = self._all = self._rows = self._source = None
             self._memory = self.mask = None

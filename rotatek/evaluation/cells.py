@@ -292,7 +292,7 @@ def record_of(row: Mapping[str, str], kind: type[Record]) -> Record:
 
 def rows(path: Path) -> list[dict[str, str]]:
     """The lines of a CSV file by its columns."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 
