@@ -39,8 +39,8 @@ from rotatek.server.request_body import RequestBodies
 from rotatek.server.response_store import ResponseStore
 from rotatek.server.responses_reply import ResponseReply
 from rotatek.server.responses_request import read_response_call
-from rotatek.server.runs import Runs
 from rotatek.server.uploads import Uploads
+from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.health import report_of
 from rotatek.service.service import Service
 
@@ -98,12 +98,13 @@ class ChatApp:
     ) -> None:
         self.service, self.usual = service, usual or Settings()
         self.keys, bounds = keys or Keys(), bounds or Bounds()
-        self.runs, self.turns = Runs(bounds.answers, bounds.queue), FollowUps(service.conversations)
+        self.workers = WorkerPool(bounds.answers, bounds.queue)
+        self.follow_ups = FollowUps(service.conversations)
         self.bodies, self.meters, self.files = RequestBodies(), Metrics(), FileStore()
         self.uploads, self.responses = Uploads(self.files, self.bodies), ResponseStore()
         self.is_closed = False
-        self.meters.running.set_function(lambda: self.runs.running)
-        self.meters.waiting.set_function(lambda: self.runs.waiting)
+        self.meters.running.set_function(lambda: self.workers.running)
+        self.meters.waiting.set_function(lambda: self.workers.waiting)
         self.meters.gauge("file_bytes", "Bytes of uploaded files", lambda: self.files.bytes)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
         for name, help in ENGINES.items() if has_engines else ():
@@ -137,7 +138,7 @@ class ChatApp:
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""
         self.is_closed = True
-        self.runs.stop()
+        self.workers.stop()
         self.service.close()
 
     async def models(self, request: Request, owner: str) -> Response:
@@ -195,7 +196,7 @@ class ChatApp:
         """Check, answer; the status for the meters."""
         owner = self.keys.owner(request.headers.get("authorization"))
         self._check_open()
-        self.runs.check()
+        self.workers.check()
         async with self.bodies.read(request) as body:
             call, form_of = await asyncio.to_thread(read, body, owner)
             del body
@@ -245,13 +246,13 @@ class ChatApp:
 
         def begin() -> Iterator[Event]:
             self._check_open()
-            found = self.turns.take(call, owner)
+            found = self.follow_ups.take(call, owner)
             reply.is_warm = found is not None
             reply.cached = 0 if found is None else found.conversation.tokens
             self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-            return self.turns.answer(engine, call, owner, stop, found)
+            return self.follow_ups.answer(engine, call, owner, stop, found)
 
-        told = self.runs.events(begin, stop)
+        told = self.workers.events(begin, stop)
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
