@@ -174,7 +174,6 @@ NAMELESS = [
         "rotatek/inspect/trace_analysis.py",
         "rotatek/evaluation/tables.py",
     )
-    if not relative(path).startswith("rotatek/page/learn/")  # lessons are about methods
 ]
 
 
