@@ -76,6 +76,14 @@ def open_screen(rng: random.Random, style: PageStyle) -> Screen:
     )
 
 
+def surround(screen: Screen, bar: float, menu: float, head: float, tab: float) -> None:
+    """A bar, a menu at the side, a heading and tabs, each with the probability given."""
+    parts = ((bar, top_bar), (menu, side_menu), (head, heading), (tab, tabs))
+    for share, put_part in parts:
+        if share and screen.rng.random() < share:
+            put_part(screen.rng, screen)
+
+
 def fitting(face: Face, text: str, width: float) -> str:
     """`text`, cut with an ellipsis where it is too wide, as programs do."""
     if face.width(text) <= width:
@@ -90,9 +98,7 @@ def names(rng: random.Random, n: int) -> list[str]:
     out: list[str] = []
     while len(out) < n:
         name = rng.choice(MENU) if rng.random() < 0.7 else words.some(rng, 1, 2).capitalize()
-        if len(name) < 22 and not any(
-            name.lower() in o.lower() or o.lower() in name.lower() for o in out
-        ):
+        if len(name) < 22 and not words.overlaps(name, out):
             out.append(name)
     return out
 

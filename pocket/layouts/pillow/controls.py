@@ -42,14 +42,7 @@ ASKED: Final[dict[str, tuple[str, ...]]] = {
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A page of settings."""
     screen = chrome.open_screen(rng, replace(style, size=min(style.size, style.width / 30)))
-    if rng.random() < 0.5:
-        chrome.top_bar(rng, screen)
-    if style.width > 480 and rng.random() < 0.35:
-        chrome.side_menu(rng, screen)
-    if rng.random() < 0.6:
-        chrome.heading(rng, screen)
-    if rng.random() < 0.4:
-        chrome.tabs(rng, screen)
+    chrome.surround(screen, bar=0.5, menu=0.35 if style.width > 480 else 0, head=0.6, tab=0.4)
     _sections(rng, screen)
     return screen.canvas.document(screen.questions)
 

@@ -30,10 +30,8 @@ ASKED: Final[dict[str, tuple[str, ...]]] = {
     "subtitle": ("What is the subtitle?", "What is written below the title?", "subtitle?"),
     "caption": ("What does the caption say?", "What is written at the bottom right?",
         "What is the source line?"),
-    "x axis": ("What is the label of the x axis?", "What is on the x axis?", "x axis label?",
-        "What does the horizontal axis show?", "What is the x-axis title?", "label of the x axis"),
-    "y axis": ("What is the label of the y axis?", "What is on the y axis?", "y axis label?",
-        "What does the vertical axis show?", "What is the y-axis title?", "label of the y axis"),
+    "axis": ("What is the label of the {a} axis?", "What is on the {a} axis?", "{a} axis label?",
+        "What does the {way} axis show?", "What is the {a}-axis title?", "label of the {a} axis"),
     "legend": ("What is the title of the legend?", "What is the legend's heading?",
         "legend title?"),
     "colour": ("Which colour has the {thing} {name}?", "What colour is {name}?",
@@ -117,7 +115,7 @@ def put_axis_titles(plot: Plot, upright: bool = False) -> None:
         canvas.text(at, y1 - face.line, x_name, face, plot.ink, place[0])
         plot.shrink(low=face.line * 1.05)
         for _ in range(2):
-            plot.ask("find", x_name, *ASKED["x axis"])
+            plot.ask("find", x_name, *ASKED["axis"], a="x", way="horizontal")
     if y_name != x_name and rng.random() < 0.85 and face.width(y_name) < (y1 - y0) * 0.8:
         if upright:
             canvas.text(x0, y0, y_name, face, plot.ink)
@@ -128,7 +126,7 @@ def put_axis_titles(plot: Plot, upright: bool = False) -> None:
             )
             plot.shrink(left=face.line * 1.1)
         for _ in range(2):
-            plot.ask("find", y_name, *ASKED["y axis"])
+            plot.ask("find", y_name, *ASKED["axis"], a="y", way="vertical")
 
 
 def scale(rng: random.Random) -> tuple[float, float, int, str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pocket.content import formats, lexicon, words
 from pocket.content.colours import ink_on, series_colours
+from pocket.content.tables import Grid
 from pocket.document import Document
 from pocket.layouts.pillow.canvas import blank_page
 from pocket.layouts.pillow.figure_parts import (
@@ -175,13 +176,8 @@ def _bars(plot: Plot) -> bool:
         f=names[a],
         g=names[b],
     )
-    table = "\n".join(
-        [
-            "| Category | Value |",
-            "| --- | --- |",
-            *(f"| {a} | {b} |" for a, b in zip(names, shown, strict=True)),
-        ]
-    )
+    rows = [list(row) for row in zip(names, shown, strict=True)]
+    table = Grid(["Category", "Value"], rows, {}).markdown()
     plot.questions.append(ask(rng, "table", table, kind="transcribe"))
     return True
 

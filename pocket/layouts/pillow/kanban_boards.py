@@ -41,12 +41,7 @@ ASKED: Final[dict[str, tuple[str, ...]]] = {
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A board, or a list of entries."""
     screen = chrome.open_screen(rng, replace(style, size=min(style.size, style.width / 36)))
-    if rng.random() < 0.5:
-        chrome.top_bar(rng, screen)
-    if rng.random() < 0.35:
-        chrome.heading(rng, screen)
-    if rng.random() < 0.35:
-        chrome.tabs(rng, screen)
+    chrome.surround(screen, bar=0.5, menu=0, head=0.35, tab=0.35)
     rng.choice((_board, _feed, _feed))(rng, screen)
     return screen.canvas.document(screen.questions)
 

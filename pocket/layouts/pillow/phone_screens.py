@@ -186,7 +186,7 @@ def _list(rng: random.Random, screen: Screen) -> None:
         at = x + (pitch * 1.05 if thumbs else 0)
         if y + pitch > foot or face.width(name) > right - at - small.width(figure) - 10:
             continue
-        if any(name.lower() in r[0].lower() or r[0].lower() in name.lower() for r in rows):
+        if words.overlaps(name, (shown[0] for shown in rows)):
             continue
         if thumbs == 1:
             canvas.image.paste(backdrop(rng, (round(pitch * 0.85),) * 2), (round(x), round(y)))
