@@ -18,7 +18,7 @@ SHIPPED = sorted(
     path
     for folder in ("rotatek", "kernels", "viz", "pocket")
     for path in (ROOT / folder).rglob("*.py")
-    if not {"__pycache__", "tests"} & {*path.parts}
+    if not {"__pycache__", "tests"} & {*path.relative_to(ROOT).parts}
 ) + [path for path in [ROOT / "app.py"] if path.exists()]
 EVERY = SHIPPED + sorted(
     path
