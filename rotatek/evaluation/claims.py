@@ -157,7 +157,9 @@ def summed_up(
     """
     words = [pair.says for pair in pairs]
     against = sum(one in ("against", "better") for one in words)
-    return Found(*claim, verdict(mean, words), len(pairs), against, *ends, note)
+    difference, low, high = ends
+    said = verdict(mean, words)
+    return Found(*claim, said, len(pairs), against, difference, low, high, note)
 
 
 @dataclass(frozen=True)
