@@ -24,6 +24,8 @@ from rotatek.bridge.fitness import (
     EXTRAS,
     attention_of,
     decoder_layers,
+    norm_behind,
+    number_of,
     refuse_unfit,
     unwrapped,
     window_of,
@@ -32,11 +34,17 @@ from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
 from rotatek.bridge.scope import Call, current_call, is_own, own_calls
+from rotatek.bridge.state_layers import key_layers
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
 
 
 class Layer(Protocol):
-    """A cache layer that travels on a Key tensor and computes its own attention call."""
+    """A cache layer that travels on a Key tensor and computes its own attention call.
+
+    index: its number among the layers that hold Keys.
+    """
+
+    index: int
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -76,7 +84,7 @@ class QueryTap(Protocol):
     """Records the language model's queries during an answer."""
 
     def see(self, layer: int, query: Tensor) -> None:
-        """One attention call: query [B, Hq, T, d]."""
+        """One attention call: layer, among those that hold Keys; query [B, Hq, T, d]."""
         ...
 
 
@@ -219,10 +227,11 @@ def rotatek_attention(
             tap.see(mine, seen, scaling or query.shape[-1] ** -0.5)
     if segments is not None:
         return segments.attend(query, key, value, full), None
-    queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
-    if queries is not None and index is not None:
-        queries.see(index, query)
-    layer: Layer | None = getattr(key, "rotatek_layer", None)
+    queries, layer = _QUERIES.get(), getattr(key, "rotatek_layer", None)
+    if queries is not None:
+        index = number_of(module) if layer is None else layer.index
+        if index is not None:
+            queries.see(index, query)
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
@@ -287,12 +296,14 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     def counted(*args: Any, **kwargs: Any) -> Any:
         call.attended, call.narrowed = 0, False
         out = forward(*args, **_keep_additions(cache, kwargs))
-        if call.attended != len(cache.layers):
+        layers = len(key_layers(cache))
+        if call.attended != layers:
             raise ModelUnsupported(
-                f"{call.attended} of the {len(cache.layers)} layers of {type(model).__name__} "
+                f"{call.attended} of the {layers} layers with Keys of {type(model).__name__} "
                 "attended through the compressed cache. Do not compile parts with "
                 "`torch.compile`, turn gradient checkpointing off, or use a plain cache."
             )
+        cache.end()
         return out
 
     run = getattr(cache, "run", None) if bare and isinstance(model, GenerationMixin) else None
@@ -355,7 +366,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
 
 def _is_prepared(model: PreTrainedModel) -> bool:
     hooks = decoder_layers(model)[0]._forward_pre_hooks.values()
-    return any(getattr(hook, "func", None) is _narrow and hook.args[0] is None for hook in hooks)
+    ours = [hook for hook in hooks if isinstance(hook, partial) and hook.func is _narrow]
+    return any(hook.args[0] is None for hook in ours)
 
 
 @contextmanager
@@ -376,7 +388,7 @@ def _hooks(model: PreTrainedModel, call: Call | None) -> Iterator[RemovableHandl
     for index, layer in enumerate(decoder_layers(model)):
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
-        narrow = partial(_narrow, call, index, window)
+        narrow = partial(_narrow, call, index, window, attention is not None)
         yield layer.register_forward_pre_hook(narrow, with_kwargs=True)
         yield layer.register_forward_hook(partial(_add, call, index), with_kwargs=True)
     for module in set(model.modules()) - set(model.get_decoder().modules()):
@@ -429,17 +441,18 @@ def _narrow(
     call: Call | None,
     index: int,
     window: int | None,
+    attends: bool,
     module: nn.Module,
     args: tuple,
     kwargs: dict[str, Any],
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it."""
+    most `window` tokens, less those dropped before it, or keeps a state."""
     plan = _plan_in(call, kwargs)
     if plan is None:
         return None
-    entering = args[0] if args else kwargs["hidden_states"]
-    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+    entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
+    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
     if narrowing is None:
         return None
     current = current_call()

@@ -7,8 +7,7 @@ it.
 import importlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,13 +17,9 @@ from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.methods import rotation
 
 Roots = tuple[Tensor, Tensor]
-
-
-@lru_cache(maxsize=1)
-def _held() -> WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]:
-    """S and S^-1 of attention modules, and of which weights: none for a quantised W_o, whose
-    weights cannot be read. Nothing is written to the modules, and what they have goes with them."""
-    return WeakKeyDictionary()
+# S and S^-1 of attention modules, and of which weights: none for a quantised W_o, whose weights
+# cannot be read. Beside the modules, for nothing is written to a model; they go when it goes.
+_HELD: Final[WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]] = WeakKeyDictionary()
 
 
 def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
@@ -42,20 +37,20 @@ def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
     """
     projection = getattr(module, "o_proj", None)
     weights = _version(getattr(projection, "weight", None))
-    held = _held().get(module)
+    held = _HELD.get(module)
     if held is None or held[1] != weights:
         with torch.inference_mode(False), torch.no_grad(), _loaded(projection, key):
             weight = getattr(projection, "weight", None)
             known = weight if weight is not None and weight.is_floating_point() else None
             held = None if known is None else _output_roots(known, key), weights
-        _held()[module] = held
+        _HELD[module] = held
     return held[0]
 
 
 def held_metrics(model: nn.Module) -> Iterator[Tensor]:
     """The metrics of a model so far: tensors that all its caches share."""
     for layer in decoder_layers(model):
-        held = _held().get(attention_of(layer) or layer)
+        held = _HELD.get(attention_of(layer) or layer)
         if held is not None and held[0] is not None:
             yield from held[0]
 
