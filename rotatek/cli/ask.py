@@ -50,14 +50,14 @@ def run(args: argparse.Namespace) -> int:
     if args.store is not None or args.load_cache is not None:
         _refuse(
             ["place"] if args.place is not None else [],
-            "has no effect: its pictures were read before. Leave it out.",
+            "{} has no effect: its pictures were read before. Leave it out.",
         )
     if args.store is not None:
         return ask_store(args)
     idle = [name for name, usual in STORE_FLAGS.items() if getattr(args, name) != usual]
-    _refuse(idle, "is for the answers of a store. Add --store DIR, or leave it out.")
+    _refuse(idle, "{} is for the answers of a store. Add --store DIR, or leave it out.")
     if args.no_image:
-        _refuse(sorted(given(args)), "has no effect without an image. Leave it out.")
+        _refuse(sorted(given(args)), "{} has no effect without an image. Leave it out.")
     args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
     found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
@@ -76,10 +76,10 @@ def _refuse(names: Iterable[str], sentence: str) -> None:
     """Refuse the first flag of those that cannot act.
 
     Raises:
-        UserError: with the flag before the sentence.
+        UserError: the sentence, with the flag in it.
     """
     for name in names:
-        raise UserError(f"--{name.replace('_', '-')} {sentence}")
+        raise UserError(sentence.format("--" + name.replace("_", "-")))
 
 
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
