@@ -177,7 +177,7 @@ class RotateKCache(RewindableCache):
                 call that broke off.
         """
         owner = self._model()
-        if model is not owner and (owner is None or model not in set(owner.modules())):
+        if model is not owner and (owner is None or not _share_parts(model, owner)):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
             )
@@ -461,6 +461,11 @@ class RotateKCache(RewindableCache):
         for layer in key_layers(self):
             layer.reset()
         forget_states(self)
+
+
+def _share_parts(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether one of two modules is a part of the other."""
+    return other in set(one.modules()) or one in set(other.modules())
 
 
 def _copied(thing: Any) -> Any:

@@ -194,6 +194,14 @@ def test_gradients_go_through_a_call_after_others_in_inference_mode(
         assert weight.grad is not None and weight.grad.norm() > 0
 
 
+def test_a_cache_may_be_made_for_a_part_of_the_model(picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    said = used(model, inputs)
+    cache = RotateKCache(model.model, inputs, Settings.of(keep_channels=0.25))
+    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **GREEDY), said)
+
+
 @pytest.mark.parametrize("part", ["model", "attribute", "in place"])
 def test_a_compiled_language_model_takes_the_cache(part: str, picture: Picture) -> None:
     vlm = tiny_llava()
