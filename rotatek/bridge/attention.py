@@ -341,7 +341,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
 
 def _is_prepared(model: PreTrainedModel) -> bool:
     hooks = decoder_layers(model)[0]._forward_pre_hooks.values()
-    return any(getattr(hook, "func", None) is _narrow and hook.args[0] is None for hook in hooks)
+    ours = [hook for hook in hooks if isinstance(hook, partial) and hook.func is _narrow]
+    return any(hook.args[0] is None for hook in ours)
 
 
 @contextmanager

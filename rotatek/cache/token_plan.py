@@ -261,8 +261,9 @@ class TokenPlan:
         if self.norm is None or self._leaving is None or self._rows is None:
             return None
         attention, out = self._leaving
+        project: Any = attention.o_proj
         rows = self._rows[2].to(out.device).gather(out.transpose(1, 2)).transpose(1, 2)
-        before = attention.o_proj(rows.flatten(2))  # [B, W, hidden]
+        before = project(rows.flatten(2))  # [B, W, hidden]
         size, changed = (x.float().square().sum((1, 2)) for x in (before, self.norm(before)))
         return changed / size.clamp(min=1e-30)
 

@@ -95,11 +95,8 @@ class PictureReader:
         self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
         check_cut(vlm)
         self.owner = cache_file.identity(vlm.model)  # worked out once: it reads every parameter
-        self._same = self._unchanging()
-
-    def _unchanging(self) -> bytes:
-        """What a picture's name depends on beside its pixels."""
-        return json.dumps(self.description(), sort_keys=True, default=str).encode()
+        # what a picture's name depends on beside its pixels
+        self._same = json.dumps(self.description(), sort_keys=True, default=str).encode()
 
     def description(self) -> dict[str, Any]:
         """The model, its image processor, the chat before a question, and the method, as JSON."""

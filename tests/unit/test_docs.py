@@ -235,9 +235,9 @@ def test_the_example_of_a_method_works() -> None:
 
 def test_the_frontier_is_drawn_from_the_committed_results() -> None:
     """A panel a model, a line a method, every point inside; the committed picture is this one."""
-    from docs import frontier
+    from docs import frontier, svg_chart
     from rotatek.evaluation.cells import Results
-    from rotatek.page.results.opening import bests
+    from rotatek.page.results.overview_figure import bests
 
     results = Results.load(ROOT / "assets" / "results")
     picture = frontier.drawn(results)
@@ -249,8 +249,7 @@ def test_the_frontier_is_drawn_from_the_committed_results() -> None:
             assert line.name in said
     for node in root.iter():
         if node.tag.endswith("circle"):
-            assert (
-                frontier.LEFT - 1 <= float(node.attrib["cx"]) <= frontier.WIDE - frontier.RIGHT + 1
-            )
-            assert 0 < float(node.attrib["cy"]) < frontier.HIGH * len(results.main)
+            right = svg_chart.WIDE - svg_chart.RIGHT
+            assert svg_chart.LEFT - 1 <= float(node.attrib["cx"]) <= right + 1
+            assert 0 < float(node.attrib["cy"]) < float(root.attrib["height"])
     assert (ROOT / "docs" / "frontier.svg").read_text(encoding="utf-8") == picture

@@ -18,7 +18,7 @@ SHIPPED = sorted(
     path
     for folder in ("rotatek", "kernels", "viz", "pocket")
     for path in (ROOT / folder).rglob("*.py")
-    if not {"__pycache__", "tests"} & {*path.parts}
+    if not {"__pycache__", "tests"} & {*path.relative_to(ROOT).parts}
 ) + [path for path in [ROOT / "app.py"] if path.exists()]
 EVERY = SHIPPED + sorted(
     path
@@ -174,7 +174,6 @@ NAMELESS = [
         "rotatek/inspect/trace_analysis.py",
         "rotatek/evaluation/tables.py",
     )
-    if not relative(path).startswith("rotatek/page/learn/")  # lessons are about methods
 ]
 
 
