@@ -1,7 +1,6 @@
 """A column's attention over its own cache, for every method."""
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -19,12 +18,6 @@ from rotatek.inspect.answer_attention import (
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import BASELINE, Settings
 from tests.fixtures import Picture, present
-from tests.tiny import tiny_qwen
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
 
 
 def attention_of(

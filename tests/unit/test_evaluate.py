@@ -35,7 +35,6 @@ from rotatek.evaluation.work_batches import size
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.tiny import TINY
 
 LIMITS = (6, 12)
 
@@ -46,11 +45,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     save_model(build_model(model_config(2, 2, 512, 64)), path)
     return path
-
-
-@pytest.fixture(scope="module", params=sorted(TINY))
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
 
 
 @pytest.fixture(scope="module")

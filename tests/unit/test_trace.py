@@ -13,12 +13,6 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import MAX_STEPS, Trace, TraceRecorder
 from rotatek.methods.settings import BASELINE, Settings
-from tests.tiny import tiny_qwen
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
 
 
 def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, RotateKCache]:
