@@ -422,7 +422,7 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
     ):
         command("--jobs", "2")
     with pytest.raises(SettingError, match="--part"):
-        command("--part", "3/2")
+        command("--part", "3/2", "--questions", "1", "--out", str(tmp_path))
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))
