@@ -112,6 +112,7 @@ class PlannedLayer(CompressedLayer):
         if self.pending:
             first = self.text is None
             out = full() if first else self._attend_behind(module, query, key, value, scale)
+            self.plan.leave(module, out)
             self.store_prefill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
@@ -195,6 +196,7 @@ class PlannedLayer(CompressedLayer):
                 window.alive,
                 self.index,
                 entering=self.plan.entering,
+                gain=self.plan.gain,
                 text=said,
             )
         self._store(module, key, states, order, held)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rotatek.bridge.state_layers import key_layers
 from rotatek.engine import decode
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
@@ -20,9 +21,10 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
+from tests.families import EVERY
 from tests.fixtures import Picture, at_once
 from tests.fixtures import tokens_of as ids
-from tests.tiny import tiny_qwen
+from tests.tiny import TINY, tiny_qwen
 
 KINDS = {
     "baseline": BASELINE,
@@ -76,6 +78,11 @@ def asked_at_once(
         return ids(engine.compare(request, columns, trace=number % 2 == 0))
 
     return at_once([partial(one, number) for number in range(len(work))])
+
+
+@pytest.fixture(scope="module", params=[*sorted(TINY), "qwen3_5"])
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return EVERY[request.param]()
 
 
 def test_answers_under_load_are_those_given_alone(
@@ -201,10 +208,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
     monkeypatch.setattr(decode, "forward_one", step)
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
 def test_a_row_that_fails_takes_nobody_with_it(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
+    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(tiny_qwen())
+    engine = Engine(EVERY[family]())
     long = make_request(picture(110, 120, seed=1), "a long question " * 20, 12)
     others = [(asked(picture, n, 12), {"x": KINDS["rotated"], "y": BASELINE}) for n in range(3)]
     alone = [ids(list(engine.compare(*one))) for one in others]
@@ -361,9 +369,9 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
 def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Twice every kind: heads of many widths and of many bits, too."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
-    batch = RunningBatch(len(both[0][0].layers))
+    batch = RunningBatch(both[0][0])
     batch.join([cache for cache, *_ in both], 0)
-    assert len(batch.layers[0].groups) == len(KINDS)
+    assert len(key_layers(batch)[0].groups) == len(KINDS)
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(
@@ -373,7 +381,7 @@ def test_a_cache_that_leaves_is_the_one_that_joined(
     from rotatek.cache.rotatek_cache import cache_bytes
 
     one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
-    batch = RunningBatch(len(one[0][0].layers))
+    batch = RunningBatch(one[0][0])
     rows = [row for (row,) in batch.join([cache for cache, *_ in one], 0)]
     assert not any(cache_bytes(cache).total for cache, *_ in one)
     gone = rows[1::3]

@@ -23,8 +23,9 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from tests.families import EVERY
 from tests.fixtures import Picture, half
-from tests.tiny import tiny_llava, tiny_qwen
+from tests.tiny import TINY, tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
 
 NEW = 6
@@ -35,6 +36,11 @@ MATRIX = [  # every form of every method where no token is dropped, and each wit
     )
     for i, extra in enumerate(VARIANTS.get(channels, [{}])[: None if tokens == "none" else 1])
 ]
+
+
+@pytest.fixture(scope="module", params=[*TINY, "qwen3_5"])
+def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+    return EVERY[request.param]()
 
 
 def filled(

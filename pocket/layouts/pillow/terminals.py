@@ -320,7 +320,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.ask("value", str(values[i]), f"What is the value of {names[i]}?",
              f"Which figure has {names[i]}?",
              f"{names[i]}: how many?", f"figure of {names[i]}")  # fmt: skip
-        screen.ask("reverse", names[i], *ASKED["bar of"], f=values[i])
+        screen.ask("reverse", names[i], *ASKED["bar of"], f=str(values[i]))
     when = ("In which hour is it highest?",) if kind == 0 else ("Which one is highest?",)
     screen.ask(
         "highest",
