@@ -1,6 +1,7 @@
 """A column's attention over its own cache, for every method."""
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
