@@ -315,7 +315,7 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
-def another_prompt() -> ModeUnsupported:
+def another_prompt() -> UserError:
     """The refusal of rows for which a plan was not made."""
     return ModeUnsupported(
         "The prompt must be processed in one piece, and be the one the cache was made for."

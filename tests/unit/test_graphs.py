@@ -4,6 +4,7 @@ import gc
 import inspect
 import weakref
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -196,7 +197,7 @@ def test_two_threads_have_a_graph_each(
 ) -> None:
     inputs = [given(qwen, picture, text) for text in ("what is it?", "what is the total?")]
     wanted = [said(qwen, each, False)[0] for each in inputs]
-    found = at_once([lambda own=own: said(qwen, own, True)[0] for own in inputs])
+    found = at_once([partial(lambda own: said(qwen, own, True)[0], own) for own in inputs])
     assert all(map(torch.equal, found, wanted))
     assert len(recorded) == 2
 

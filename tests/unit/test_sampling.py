@@ -288,7 +288,7 @@ def test_a_schema_that_breaks_ends_its_own_answer_only(
     monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
     broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
     whole, (*before, last) = at_once(
-        [lambda own=own: [*engine.answer(own, BASELINE)] for own in (plain, broken)]
+        [partial(lambda own: [*engine.answer(own, BASELINE)], own) for own in (plain, broken)]
     )
     assert ids(whole) == alone
     assert isinstance(last, Failed) and isinstance(last.error, SchemaBroken)

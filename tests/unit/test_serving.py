@@ -221,7 +221,7 @@ def test_a_row_that_fails_takes_nobody_with_it(
     last = max(len(r.question) for r, _ in others) + 200
     failing(monkeypatch, lambda places: max(places) > last, RuntimeError("one bad row"))
     work = [*others, (long, {"x": KINDS["rotated"]})]
-    found = at_once([lambda own=own: list(engine.compare(*own)) for own in work])
+    found = at_once([partial(lambda own: list(engine.compare(*own)), own) for own in work])
     assert [ids(events) for events in found[:3]] == alone
     assert isinstance(found[3][-1], Failed)
     assert engine.state().failed == 1 and engine.scheduler.bytes == 0
