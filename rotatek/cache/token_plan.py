@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
-from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError
+from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
 
