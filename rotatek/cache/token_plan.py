@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
-from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError
+from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
 
@@ -315,7 +315,7 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
-def another_prompt() -> ModeUnsupported:
+def another_prompt() -> UserError:
     """The refusal of rows for which a plan was not made."""
     return ModeUnsupported(
         "The prompt must be processed in one piece, and be the one the cache was made for."

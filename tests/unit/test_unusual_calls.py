@@ -115,7 +115,7 @@ def test_arguments_of_another_form_are_named(name: str, given: Any, picture: Pic
         RotateKCache(vlm.model, inputs, settings)
     assert refused.value.name == name
     with pytest.raises(ModelUnsupported, match="NoneType is no model"):
-        RotateKCache(None, inputs)  # type: ignore[arg-type]
+        RotateKCache(None, inputs)
 
 
 FORMS: list[dict[str, Any]] = [
