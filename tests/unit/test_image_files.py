@@ -214,7 +214,7 @@ def test_notes_that_name_more_bytes_than_there_are(wrap: Any) -> None:
 
 def test_a_gif_whose_picture_reaches_beyond_its_screen() -> None:
     data = bytearray(save(smooth(64, 64), "GIF"))
-    at = data.index(b",")
+    at = data.index(b",", 13 + (3 << ((data[10] & 7) + 1)))  # behind its colours
     data[at + 5 : at + 9] = struct.pack("<HH", 60_000, 60_000)
     with pytest.raises(errors.ImageTooManyPixels):
         open_image(bytes(data))
