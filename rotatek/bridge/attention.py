@@ -30,6 +30,7 @@ from rotatek.bridge.fitness import (
     unwrapped,
     window_of,
 )
+from rotatek.bridge.kv_sharing import borrows, lender_of
 from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
@@ -43,7 +44,7 @@ class Layer(Protocol):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Run one attention call.
+        """Run one attention call over this layer's own Keys and Values.
 
         Args:
             module: the attention module that calls.
@@ -51,6 +52,19 @@ class Layer(Protocol):
             key: [B, Hkv, n, d], what the cache's `update` returned.
             value: [B, Hkv, n, d].
             full: runs plain attention over these three.
+
+        Returns:
+            [B, T, Hq, d].
+        """
+        ...
+
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """Run a later decoder layer's attention call over these Keys and Values.
+
+        Args:
+            module: the attention module that calls, which has no cache.
+            query: [B, Hq, T, d], of all rows of this forward pass, or of the last ones.
+            full: runs plain attention over what this pass has brought.
 
         Returns:
             [B, T, Hq, d].
@@ -218,12 +232,18 @@ def rotatek_attention(
     if segments is not None:
         return segments.attend(query, key, value, full), None
     queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
-    if queries is not None and index is not None:
+    if queries is not None and index is not None and not borrows(module):
         queries.see(index, query)
     layer: Layer | None = getattr(key, "rotatek_layer", None)
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
+    if borrows(module):
+        T, n = query.shape[2], key.shape[2]
+        if attention_mask is None and 1 < T < n:  # the last rows, which see all before them
+            ones = torch.ones(T, n, dtype=torch.bool, device=query.device)
+            attention_mask = ones.tril(n - T)[None, None]
+        return layer.lend(module, query, full), None
     call = current_call()
     if call is not None:
         call.attended += 1
@@ -292,7 +312,8 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     for index, layer in enumerate(decoder_layers(inner)):
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
-        layer.register_forward_pre_hook(partial(_narrow, index, window), with_kwargs=True)
+        lender = lender_of(inner, attention)
+        layer.register_forward_pre_hook(partial(_narrow, index, window, lender), with_kwargs=True)
         layer.register_forward_hook(partial(_add, index), with_kwargs=True)
     for module in _around(inner, decoder):
         module.register_forward_pre_hook(_enter, with_kwargs=True)
@@ -382,6 +403,8 @@ def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: An
     cache = cache_among(kwargs)
     if not getattr(cache, "attends", False):
         return
+    if getattr(cache, "plan", None) is not None:
+        cache.plan.forget_lent()
     call = current_call()
     if call is None or call.attended == len(cache.layers):
         return
@@ -411,15 +434,23 @@ def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out
 
 
 def _narrow(
-    index: int, window: int | None, module: nn.Module, args: tuple, kwargs: dict[str, Any]
+    index: int,
+    window: int | None,
+    lender: int | None,
+    module: nn.Module,
+    args: tuple,
+    kwargs: dict[str, Any],
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it."""
+    most `window` tokens, less those dropped before it, or before its `lender`."""
     plan = getattr(cache_among(kwargs), "plan", None)
     if plan is None:
         return None
     entering = args[0] if args else kwargs["hidden_states"]
-    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+    if lender is None:
+        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+    else:
+        narrowing = plan.borrow(lender, entering, window)
     if narrowing is None:
         return None
     call = current_call()
@@ -427,6 +458,8 @@ def _narrow(
         call.narrowed = True
     hidden, source, mask = narrowing
     kwargs = {**kwargs, "attention_mask": mask}
+    if source is None:  # the language model has taken its last rows already
+        return args, kwargs
     if kwargs.get("position_embeddings") is not None:
         kwargs["position_embeddings"] = tuple(
             take_rows(part, source) for part in kwargs["position_embeddings"]
@@ -434,5 +467,6 @@ def _narrow(
     if kwargs.get("position_ids") is not None:
         kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
     if args:
-        return (hidden, *args[1:]), kwargs
+        more = (take_rows(one, source) if isinstance(one, Tensor) else one for one in args[1:])
+        return (hidden, *more), kwargs  # such as inputs of each layer
     return args, {**kwargs, "hidden_states": hidden}

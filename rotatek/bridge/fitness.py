@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rotatek.errors import ModelUnsupported
@@ -118,7 +118,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
     """
     layers, config = decoder_layers(model), model.get_decoder().config
     name = type(model).__name__
-    for found in (_unlike(config), *map(_unlike_layer, layers)):
+    for found in (_unlike_whole(model), _unlike(config), *map(_unlike_layer, layers)):
         if found:
             raise ModelUnsupported(
                 f"{name} has {found}, which compressed attention does not compute. "
@@ -128,6 +128,15 @@ def refuse_unfit(model: PreTrainedModel) -> None:
         raise ModelUnsupported(f"{name} does not take a registered attention.")
 
 
+def _unlike_whole(model: PreTrainedModel) -> str:
+    """The same of the model around the language model."""
+    if model.config.is_encoder_decoder:
+        return "cross-attention layers"
+    if hasattr(model, "generate") and not isinstance(model, GenerationMixin):
+        return "a way of its own to generate, not token by token"
+    return ""
+
+
 def _unlike(config: Any) -> str:
     """A feature in a language model's configuration that our attention does not compute."""
     others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
@@ -135,8 +144,8 @@ def _unlike(config: Any) -> str:
         return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
     if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
         return "cross-attention layers"
-    if getattr(config, "num_kv_shared_layers", None):
-        return "layers that share the Keys and Values of others"
+    if getattr(config, "altup_num_inputs", None):
+        return "several streams of hidden states"
     if getattr(config, "alibi", False):
         return EXTRAS["alibi"]
     return ""
@@ -164,7 +173,7 @@ def _unlike_attention(module: nn.Module) -> Iterator[str]:
         yield EXTRAS["sinks"]
     if any("alibi" in one or "relative_attention_bias" in one for one in given):
         yield EXTRAS["alibi"]
-    if "is_kv_shared_layer" in given:
+    if "is_kv_shared_layer" in given and "shared_kv_states" not in takes:
         yield "layers that share the Keys and Values of others"
     if "is_cross_attention" in given or "cross_attention_states" in takes:
         yield "cross-attention layers"

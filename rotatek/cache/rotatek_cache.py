@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import is_watched, prepare
-from rotatek.bridge.fitness import decoder_layers, device_of, unwrapped
+from rotatek.bridge.fitness import device_of, unwrapped
+from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
@@ -67,7 +68,7 @@ class RotateKCache(RewindableCache):
         model = unwrapped(prepare(model))
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
-        count = len(decoder_layers(model))
+        count = len(cached_layers(model))
         method = settings.channels
         filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
@@ -306,7 +307,7 @@ class RotateKCache(RewindableCache):
             SettingError: where its method is not installed here.
         """
         model = unwrapped(prepare(model))
-        places = [device_of(layer) for layer in decoder_layers(model)]
+        places = [device_of(layer) for layer in cached_layers(model)]
         content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
         with cache_file.same_version():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
-from rotatek.bridge.fitness import decoder_layers
+from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.bridge.row_layout import Layout
 from rotatek.cache.prefill_layer import Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -33,7 +33,7 @@ def plan_for(
 ) -> TokenPlan:
     """The token plan of one prefill; layout: where its tokens are, if that is known."""
     layout = layout or layout_of(vlm.model, embedded.inputs())
-    return TokenPlan(layout, pruner, len(decoder_layers(vlm.model)))
+    return TokenPlan(layout, pruner, len(cached_layers(vlm.model)))
 
 
 def empty_cache(
@@ -45,7 +45,9 @@ def empty_cache(
 ) -> Cache:
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
-        return DynamicCache(config=vlm.model.config)  # its windows are transformers' own
+        cache = DynamicCache(config=vlm.model.config)  # its windows are transformers' own
+        del cache.layers[plan.layers :]  # of layers that borrow
+        return cache
     return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rotatek.bridge.attention import StopFlag, stoppable
-from rotatek.bridge.fitness import decoder_layers
+from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
@@ -200,7 +200,7 @@ class Scheduler:
         if not sequences:
             return
         if self._batch is None:
-            self._batch = RunningBatch(len(decoder_layers(self.vlm.model)), steps=self._steps)
+            self._batch = RunningBatch(len(cached_layers(self.vlm.model)), steps=self._steps)
             self._batch.static = self.graphs
         limit = max(sequence.limit for sequence in sequences)
         watchers = [() if sequence.blind else sequence.watchers for sequence in sequences]

@@ -175,8 +175,9 @@ class TraceRecorder:
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """
         whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
-        covariances = torch.stack(self.values).double().cpu()  # a GPU takes them one by one
-        energies = torch.linalg.eigvalsh(covariances).flip(-1).clamp(min=0).float().numpy()
+        covariances = (one.double().cpu() for one in self.values)  # of layers that differ in width
+        spectra = (torch.linalg.eigvalsh(one).flip(-1).clamp(min=0) for one in covariances)
+        energies = [spectrum.float().numpy() for spectrum in spectra]
         self.done = True
         layers = []
         for trace, rows, energy in zip(self.layers, self.answer, energies, strict=True):

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rotatek.bridge.fitness import decoder_layers
+from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -160,7 +160,7 @@ class PictureReader:
             aside = torch.zeros_like(embedded.visual)
             aside[:, -len(tail) :] = True
         layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
-        plan = TokenPlan(layout, self.settings.pruning, len(decoder_layers(vlm.model)))
+        plan = TokenPlan(layout, self.settings.pruning, len(cached_layers(vlm.model)))
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         fill(vlm, embedded, plan, [cache], timed=False)
         cache.notes = PictureNotes(
