@@ -27,6 +27,12 @@ LLAMA_8B: dict[str, Any] = {
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
 }  # fmt: skip
+QWEN35: dict[str, Any] = {
+    "num_attention_heads": 16, "head_dim": 256, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_theta": 1e7, "mrope_section": [11, 11, 10]},
+}  # fmt: skip
 
 
 class Full(NamedTuple):
@@ -129,6 +135,35 @@ FULL: dict[str, Full] = {
         {},
         {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
         151936,
+    ),
+    "qwen3.5-4b": Full(
+        "qwen3_5",
+        QWEN35 | {
+            "hidden_size": 2560, "intermediate_size": 9216, "num_hidden_layers": 32,
+            "num_key_value_heads": 4, "tie_word_embeddings": True,
+        },
+        {
+            "depth": 24, "hidden_size": 1024, "num_heads": 16, "intermediate_size": 4096,
+            "out_hidden_size": 2560, "num_position_embeddings": 2304,
+        },
+        {"tie_word_embeddings": True},
+        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+        248320,
+    ),
+    "qwen3.5-35b-a3b": Full(
+        "qwen3_5_moe",
+        QWEN35 | {
+            "hidden_size": 2048, "num_hidden_layers": 40, "num_key_value_heads": 2,
+            "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512, "tie_word_embeddings": False,
+        },
+        {
+            "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
+            "out_hidden_size": 2048, "num_position_embeddings": 2304,
+        },
+        {"tie_word_embeddings": False},
+        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+        248320,
     ),
     "llava-1.5-7b": Full(
         "llava",

@@ -13,7 +13,8 @@ from benchmarks.full_families import built, noise
 from benchmarks.harness import chosen, say
 from benchmarks.timing import with_memory
 from kernels.dispatch import backend
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.bridge.state_layers import key_layers
+from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes
 from rotatek.engine.decode import decode, prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import rotatek
@@ -23,8 +24,8 @@ from rotatek.models import Embedded, VisionLanguageModel, collate
 Row = dict[str, Any]
 NEW_TOKENS = 24
 FAMILIES: Final = {  # pixels of the square picture of each model
-    "qwen2.5-vl-7b": 1512, "llava-next-8b": 672, "qwen3-vl-8b": 1024, "internvl3-8b": 1344,
-    "smolvlm-500m": 1024, "gemma-3-4b": 896, "gemma-3-12b": 896,
+    "qwen2.5-vl-7b": 1512, "llava-next-8b": 672, "qwen3-vl-8b": 1024, "qwen3.5-4b": 1024,
+    "internvl3-8b": 1344, "smolvlm-500m": 1024, "gemma-3-4b": 896, "gemma-3-12b": 896,
 }  # fmt: skip
 PAPER: Final = ("qwen2.5-vl-7b", "llava-next-8b")  # measured under every setting
 SETTINGS = {
@@ -57,7 +58,7 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
     """Prefill and decode one prompt under one setting."""
 
     def fill() -> Any:
-        cache: Any = DynamicCache()
+        cache: Any = DynamicCache(config=vlm.model.config)
         if settings is not None:
             cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         return cache, prefill(vlm, embedded, cache)[0]
@@ -81,19 +82,16 @@ def _run(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None
         graphed = list(decode(vlm, embedded, again, logits, NEW_TOKENS))
         row["graph_ms"] = round(statistics.median(step.ms for step in graphed[2:]), 3)
         row["graph_equals_eager"] = [s.tokens for s in graphed] == [s.tokens for s in steps]
-    if settings is None:
-        held = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
-    else:
-        held = cache.bytes().total
-    tokens = [step.tokens[0] for step in steps]
-    return row | {"kv_mib": round(held / 2**20, 2), "tokens": tokens}
+    held, tokens = cache_bytes(cache), [step.tokens[0] for step in steps]
+    sizes = {"kv_mib": held.total, "state_mib": held.parts["state"]}
+    return row | {name: round(n / 2**20, 2) for name, n in sizes.items()} | {"tokens": tokens}
 
 
 def _whole(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings | None) -> float:
     """Peak MiB beside weights and prompt over prefill and answer, as `generate` has it."""
 
     def answered() -> int:
-        cache: Any = DynamicCache()
+        cache: Any = DynamicCache(config=vlm.model.config)
         if settings is not None:
             cache = RotateKCache(vlm.model, embedded.inputs(), settings)
             cache.reserve_ahead(NEW_TOKENS + 1)
@@ -145,7 +143,7 @@ def _together(vlm: VisionLanguageModel, embedded: Embedded) -> float:
     def rebuilt() -> list[torch.Tensor]:
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         prefill(vlm, embedded, cache)
-        read = [layer.store.read() for layer in cache.layers]
+        read = [layer.store.read() for layer in key_layers(cache)]
         keys = [visual.keys.float() @ visual.basis.float().mT for visual in read]
         return keys + [visual.values.float() @ visual.value_basis.float() for visual in read]
 

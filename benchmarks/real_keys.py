@@ -199,29 +199,41 @@ def rows_of(
     model(input_ids=seen, **with_cache(model, plain), use_cache=True, logits_to_keep=1)
     full = compressed_bytes(plain, QUESTION)
     sure, said = scored(model, plain, tail), tail[:, -SCORED:, None]
-    cost = -float(sure.gather(-1, said).mean())
     settings = {label: Settings.of(**arm) for label, arm in arms.items()}
     for alike in by_pruning(settings.values()):
-        plan = TokenPlan(
-            layout_of(model, {"visual": visual}), alike[0].pruning, len(decoder_layers(model))
-        )
         labels = [label for label, one in settings.items() if one in alike]
-        caches = [
-            RotateKCache(model, {"visual": visual}, settings[label], plan=plan) for label in labels
-        ]
-        shared = SharedPrefill(plan, caches, timed=False)
-        model(input_ids=seen, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
+        caches = filled(model, seen, visual, [settings[label] for label in labels])
         for label, cache in zip(labels, caches, strict=True):
             count = cache.bytes()
             got = scored(model, cache, tail)
-            yield Row(
-                *known, label,
-                round((count.total - count.parts["text"]) / full, 5),
-                round(-float(got.gather(-1, said).mean()) - cost, 5),
-                round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
-                round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
-            )  # fmt: skip
+            yield row_of(known, label, (count.total - count.parts["text"]) / full, sure, got, said)
             cache.close()
+
+
+def filled(
+    model: PreTrainedModel, read: Tensor, visual: Tensor, settings: Sequence[Settings]
+) -> list[RotateKCache]:
+    """Caches of settings that drop the same tokens, from one prefill of read [1, L]."""
+    layout, layers = layout_of(model, {"visual": visual}), len(decoder_layers(model))
+    plan = TokenPlan(layout, settings[0].pruning, layers)
+    caches = [RotateKCache(model, {"visual": visual}, one, plan=plan) for one in settings]
+    shared = SharedPrefill(plan, caches, timed=False)
+    model(input_ids=read, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
+    return caches
+
+
+def row_of(
+    known: tuple[str, int, str, int], label: str, live: float, sure: Tensor, got: Tensor,
+    said: Tensor,
+) -> Row:  # fmt: skip
+    """A setting's row: log-probabilities [1, T, vocabulary] got beside sure ones, of tokens said
+    [1, T, 1]."""
+    return Row(
+        *known, label, round(live, 5),
+        round(float((sure - got).gather(-1, said).mean()), 5),
+        round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
+        round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
+    )  # fmt: skip
 
 
 def scored(model: PreTrainedModel, cache: Cache, tail: Tensor) -> Tensor:

@@ -24,9 +24,11 @@ from benchmarks.real_keys import (
     Row,
     compressed_bytes,
     figures,
+    filled,
     load,
     prompt_of,
     report,
+    row_of,
     scored,
     segments_of,
     texts_of,
@@ -34,14 +36,10 @@ from benchmarks.real_keys import (
 from benchmarks.stored_sizes import tensors_of
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.shared_prefill import SharedPrefill
-from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.evaluation.real_keys import FIRST, Divergence, write
 from rotatek.methods.settings import Settings
-from rotatek.methods.tokens import KeepAll
 
 ARMS: Final[Mapping[str, Settings]] = {
     **{f"RotateK {bits:g} bits": Settings.of(bits=bits) for bits in (4, 3, 2, 1, 0.75)},
@@ -52,14 +50,6 @@ ARMS: Final[Mapping[str, Settings]] = {
     },
 }
 KVTC_BITS: Final = (4, 3, 2, 1.5, 1, 0.75, 0.5)
-
-
-def read_by(
-    model: PreTrainedModel, read: Tensor, caches: Sequence[RotateKCache], plan: TokenPlan
-) -> None:
-    """Fill caches of one plan."""
-    shared = SharedPrefill(plan, caches, timed=False)
-    model(input_ids=read, **with_cache(model, shared), use_cache=True, logits_to_keep=1)
 
 
 @torch.inference_mode()
@@ -89,22 +79,15 @@ def stored_keys(
         arms = dict(ARMS) | calibrated(lm, others, visual, context)
         for number, ids in enumerate(asked):
             read, tail = prompt_of(ids, context)
-            plan = TokenPlan(layout_of(lm, {"visual": visual}), KeepAll(), len(decoder_layers(lm)))
             plain = DynamicCache(config=lm.config)
             lm(input_ids=read, **with_cache(lm, plain), use_cache=True, logits_to_keep=1)
             full = compressed_bytes(plain, QUESTION) * 2 / lm.dtype.itemsize
             sure, said = scored(lm, plain, tail), tail[:, -SCORED:, None]
-            caches = [RotateKCache(lm, {"visual": visual}, one, plan=plan) for one in arms.values()]
-            read_by(lm, read, caches, plan)
+            caches = filled(lm, read, visual, list(arms.values()))
+            known = name, context, FIRST, number
             for label, cache in zip(arms, caches, strict=True):
-                held = bytes_of(cache)
-                got = scored(lm, cache, tail)
-                rows.append(Row(
-                    name, context, FIRST, number, label, round(held / full, 5),
-                    round(float((sure - got).gather(-1, said).mean()), 5),
-                    round(float((sure.exp() * (sure - got)).sum(-1).mean()), 6),
-                    round(float((sure.argmax(-1) == got.argmax(-1)).float().mean()), 4),
-                ))  # fmt: skip
+                live, got = bytes_of(cache) / full, scored(lm, cache, tail)
+                rows.append(row_of(known, label, live, sure, got, said))
                 cache.close()
             made = figures(rows)
             write(out / f"stored-{name}.csv", made, Divergence._fields)

@@ -5,21 +5,15 @@ of those settings that none of the method's others beats in fewer bytes. docs/sp
 Keys' and Values' effective rank and energy layer by layer, real models beside the embedded ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import log2, log10
 from pathlib import Path
-from typing import Final, NamedTuple
-from xml.sax.saxutils import escape
+from typing import Final
 
 from benchmarks.key_spectra import Spectra
-from rotatek.evaluation.real_keys import (
-    REAL_KEYS,
-    SPECTRA,
-    Divergence,
-    Spectrum,
-    read,
-    unbeaten,
-)
+from docs.svg_chart import Axis, Chart, Line, picture
+from rotatek.evaluation.cells import pareto_front
+from rotatek.evaluation.real_keys import REAL_KEYS, SPECTRA, Divergence, Spectrum, read
 from rotatek.evaluation.report import table_of
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
@@ -29,10 +23,9 @@ RESULTS: Final = ROOT.parent / "assets" / "results"
 SIZES: Final = (3, 4, 5, 6, 8, 12, 16)  # times fewer bytes
 SLACK: Final = 1.02  # of a size's bytes, which settings with steps may pass
 FAMILIES: Final = ("RotateK", "KIVI", "TurboQuant", "VidKV", "SnapKV", "AdaKV")  # of the tables
-WIDE, HIGH, LEFT, TOP, RIGHT, BELOW = 760, 270, 52, 34, 178, 40
-INK, FAINT = "#667080", "#66708044"
+FEW: Final = 12  # layers, each of which has a dot
+HIGH, BELOW = 270, 40  # pixels of a chart, and of its lower margin
 HUES: Final = ("#0ca38a", "#d9780f", "#2b66d9", "#9c24fc", "#cc3024")
-Points = Sequence[tuple[float, float]]
 
 
 def figures() -> list[Divergence]:
@@ -99,71 +92,11 @@ def spectra_table() -> str:
 # --- Figures -----------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
-    """Points of one name, in its colour."""
-
-    name: str
-    colour: str
-    dash: str
-    points: Points
-
-
-class Axis(NamedTuple):
-    """Ends of an axis, its ticks with their words, and whether it is logarithmic."""
-
-    low: float
-    high: float
-    ticks: Sequence[tuple[float, str]]
-
-    def share(self, value: float) -> float:
-        """Where a value lies, 0 to 1."""
-        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
-
-
-def panel(title: str, lines: Sequence[Line], x: Axis, y: Axis, top: int) -> Iterator[str]:
-    """The lines of SVG of one chart, whose upper edge is at `top`."""
-    across, down = WIDE - LEFT - RIGHT, HIGH - TOP - BELOW
-
-    def at(point: tuple[float, float]) -> tuple[float, float]:
-        return LEFT + across * x.share(point[0]), top + TOP + down * (1 - y.share(point[1]))
-
-    yield _text(LEFT, top + 18, title, size=14)
-    for value, word in x.ticks:
-        place = at((value, 0))[0]
-        yield f'<path d="M{place:.1f} {top + TOP}v{down}" stroke="{FAINT}"/>'
-        yield _text(place, top + HIGH - BELOW + 16, word, "middle")
-    for value, word in y.ticks:
-        place = at((0, value))[1]
-        yield f'<path d="M{LEFT} {place:.1f}h{across}" stroke="{FAINT}"/>'
-        yield _text(LEFT - 8, place + 4, word, "end")
-    for number, line in enumerate(lines):
-        points = [at(point) for point in line.points]
-        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-        look = f'stroke="{line.colour}" stroke-width="2" stroke-dasharray="{line.dash}"'
-        yield f'<path d="M{path}" fill="none" {look}/>'
-        for px, py in points if len(points) < 12 else ():
-            yield f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{line.colour}"/>'
-        yield _text(WIDE - RIGHT + 16, top + TOP + 10 + 17 * number, line.name, ink=line.colour)
-
-
-def _text(
-    x: float, y: float, said: str, anchor: str = "start", ink: str = INK, size: int = 12
-) -> str:
-    where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
-    return f'<text {where} fill="{ink}">{escape(said)}</text>'
-
-
-def _picture(panels: Sequence[Iterator[str]]) -> str:
-    size = f'width="{WIDE}" height="{HIGH * len(panels)}"'
-    view = f'viewBox="0 0 {WIDE} {HIGH * len(panels)}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} font-family="sans-serif">'
-    return "\n".join([head, *(part for one in panels for part in one), "</svg>"]) + "\n"
-
-
-def front(found: Sequence[Divergence], name: str) -> list[tuple[float, float]]:
+def front_of(found: Sequence[Divergence], name: str) -> list[tuple[float, float]]:
     """(log2 of live bytes, log10 of divergence) of a method's settings that none other beats."""
-    own = unbeaten(one for one in found if one.method == name)
-    return [(log2(one.live), log10(max(one.kl, 1e-6))) for one in own]
+    own = (one for one in found if one.method == name)
+    front = pareto_front(own, lambda one: one.live, lambda one: -one.kl)
+    return [(log2(one.live), log10(max(one.kl, 1e-6))) for one in front]
 
 
 def divergences() -> str:
@@ -174,16 +107,16 @@ def divergences() -> str:
     x = Axis(-6, 0, [(-n, "all" if n == 0 else f"1/{2**n}") for n in range(6, -1, -1)])
     y = Axis(-3.5, 0.5, [(n, f"{10.0**n:g}") for n in range(-3, 1)])
     made = []
-    for number, case in enumerate(cases(every)):
+    for case in cases(every):
         own = [one for one in every if one[:3] == case]
         lines = [
             Line(name, styles[name].colour, "", points)
             for name in names
-            if (points := front(own, name))
+            if (points := front_of(own, name))
         ]
         title = f"{case[0]}, {case[1]:,} tokens, asked {case[2]}: KL over live bytes"
-        made.append(panel(title, lines, x, y, number * HIGH))
-    return _picture(made)
+        made.append(Chart(title, lines, x, y))
+    return picture(made, HIGH, BELOW)
 
 
 def spectra() -> str:
@@ -194,20 +127,19 @@ def spectra() -> str:
     depth = Axis(0, 1, [(0, "first layer"), (0.5, "half"), (1, "last layer")])
     share = Axis(0, 1, [(n / 4, f"{n / 4:g}") for n in range(5)])
     made = []
-    for number, (field, title) in enumerate(
-        {
-            "rank": "effective rank over d (lines: Keys; dashes: Values)",
-            "quarter": "share of the energy in d/4 channels (lines: Keys; dashes: Values)",
-        }.items()
-    ):
+    for field, title in {
+        "rank": "effective rank over d (lines: Keys; dashes: Values)",
+        "quarter": "share of the energy in d/4 channels (lines: Keys; dashes: Values)",
+    }.items():
         lines = [
-            Line(model if part == "keys" else "", HUES[i % len(HUES)], dash, _by_depth(own, field))
+            Line(model if part == "keys" else "", HUES[i % len(HUES)], dash, _by_depth(own, field),
+                 dots=len(own) < FEW)
             for part, dash in (("keys", ""), ("values", "3 4"))
             for i, model in enumerate(least)
             if (own := [one for one in rows if (one.model, one.part) == (model, part)])
-        ]
-        made.append(panel(title, lines, depth, share, number * HIGH))
-    return _picture(made)
+        ]  # fmt: skip
+        made.append(Chart(title, lines, depth, share))
+    return picture(made, HIGH, BELOW)
 
 
 def _by_depth(own: Sequence[Spectrum], field: str) -> list[tuple[float, float]]:

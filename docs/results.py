@@ -185,9 +185,8 @@ def seconds(results: Results, methods: Sequence[str] = ()) -> str:
 
 
 def _second_of(cell: Cell) -> str:
-    mean, low, high = (100 * value for value in cell.score)
     same = "" if cell.same is None else f", {share(cell.same, 2)} the same"
-    return f"{mean:.1f} ({low:.0f} to {high:.0f}){same}"
+    return f"{cell.score.in_percent()}{same}"
 
 
 @lru_cache
@@ -202,14 +201,14 @@ def core(results: Results, suites: Iterable[str]) -> str:
     shown = [run for suite in suites for run in runs if run["suite"]["name"] == suite]
     columns = [{cell.row: cell for cell in results.of(run)["core"]} for run in shown]
     heads = [f"{SUITES[run['suite']['name']]}: {run['model']['name']}" for run in shown]
-    body = ([row, measured(cell.nominal), *(_pair_of(cells[row]) for cells in columns)]
+    body = ([row, measured(cell.nominal), *(_score_and_bytes(cells[row]) for cells in columns)]
             for row, cell in columns[0].items())  # fmt: skip
     return table_of(["", "nominal", *heads], body)
 
 
-def _pair_of(cell: Cell) -> str:
-    mean, low, high = (100 * value for value in cell.score)
-    return f"{mean:.1f} ({low:.0f} to {high:.0f}) in {share(cell.live)}"
+def _score_and_bytes(cell: Cell) -> str:
+    """A score with its interval, and live bytes."""
+    return f"{cell.score.in_percent()} in {share(cell.live)}"
 
 
 def share(value: float, digits: int = 3) -> str:

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .plan import unit
 from .reference import EIGHT, Text
 
 
@@ -72,7 +73,7 @@ def append_text(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None
     """
     assert text.past is not None
     B, Hkv, M, d = text.keys.shape
-    keys, values = (t if t.stride(-1) == 1 else t.contiguous() for t in (keys, values))
+    keys, values = unit(keys), unit(values)
     data, scales, gain = text.past
     append_kernel[(B * Hkv,)](
         keys, values, text.keys, text.values, text.lengths, added, data, scales, gain,

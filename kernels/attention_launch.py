@@ -26,7 +26,7 @@ from .packed_attention_launch import (
     past_of,
     slots_of,
 )
-from .plan import Config, Plan, Work, device_facts, layout
+from .plan import Config, Plan, Work, device_facts, layout, padded, unit
 from .planes import samples
 from .reference import MULTIPLE, Text, Unsupported, Visual
 
@@ -36,20 +36,10 @@ SLICED = 256  # query heads up to which several programs merge one, each a slice
 SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 
 
-def _padded(width: int) -> int:
-    """Next power of two, at least a tensor core's 16."""
-    return max(16, triton.next_power_of_2(width))
-
-
 def _key_blocks(k: int) -> tuple[int, int]:
     """k as two powers of two, so that 48 costs 32 + 16 and not 64: (first, second or 0)."""
     first = max(16, 1 << (k.bit_length() - 1))
-    return first, (_padded(k - first) if k > first else 0)
-
-
-def _unit(tensor: Tensor) -> Tensor:
-    """The tensor itself when its last stride is one, else a copy."""
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+    return first, (padded(k - first) if k > first else 0)
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:
@@ -121,8 +111,8 @@ def attend_triton(
     if reason:
         raise Unsupported(reason)
     if visual is not None and visual.key_planes is not None and visual.tokens:
-        text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
-        return attend_planes(_unit(q), visual, text, scale, splits=splits, pdl=pdl)
+        text = text._replace(keys=unit(text.keys), values=unit(text.values))
+        return attend_planes(unit(q), visual, text, scale, splits=splits, pdl=pdl)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
         lengths, older = text.lengths, None
         if text.past is not None and lengths is not None:  # all of it is past, to an empty ring
@@ -235,7 +225,7 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
     for cache in caches:
         width = cache.shape[-1]
         aligned = cache.data_ptr() % 16 == 0 and width * cache.element_size() % 16 == 0
-        fits = width == _padded(width) and width <= 256
+        fits = width == padded(width) and width <= 256
         if cache.dim() == 1 or not (cache.is_contiguous() and aligned and fits):
             return None, None
         flat = cache.view(-1, width)
@@ -274,14 +264,14 @@ def _ready(
     given = visual
     visual = _with_top(visual)
     visual = visual._replace(
-        keys=_unit(visual.keys),
-        values=_unit(visual.values),
+        keys=unit(visual.keys),
+        values=unit(visual.values),
         **{name: _contiguous(getattr(visual, name)) for name in _CONTIGUOUS},
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
-    text = text._replace(keys=_unit(text.keys), values=_unit(text.values))
+    text = text._replace(keys=unit(text.keys), values=unit(text.values))
     early = device_facts(q.device)[0] >= 90 if pdl is None else pdl
-    return _unit(q), visual, text, early and not fresh
+    return unit(q), visual, text, early and not fresh
 
 
 _CONTIGUOUS = (
@@ -342,7 +332,7 @@ def _shared(call: _Call) -> _Shared:
     basis = visual.basis
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
     keys, key_pairs = _paired(visual.keys, k)
-    first, second = (_padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
+    first, second = (padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
     values, packed = _paired(visual.values, r)
     tensors = (
         q, keys, values, visual.lengths,
@@ -356,8 +346,8 @@ def _shared(call: _Call) -> _Shared:
         *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
     )  # fmt: skip
     options = {
-        "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": _padded(d),
-        "K": k, "KP1": first, "KP2": second, "R": r, "RP": _padded(r),
+        "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": padded(d),
+        "K": k, "KP1": first, "KP2": second, "R": r, "RP": padded(r),
         "KT": TYPES[_compute_type(visual.keys, q)], "VT": TYPES[_compute_type(visual.values, q)],
         "TT": TYPES[q.dtype], "PT": tl.float32 if mixed else TYPES[q.dtype],
         "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
@@ -404,7 +394,7 @@ def _attend_joined(call: _Call, partials: Partials) -> None:
 def _merge_block(d: int, rank: int | None, heads: int) -> int:
     """Output channels of a merge program, for B * Hq heads; rank: of Values that are rotated up."""
     sliced = heads <= SLICED if rank is None else rank <= SLICED_RANK
-    return min(_padded(d), 32) if sliced else _padded(d)
+    return min(padded(d), 32) if sliced else padded(d)
 
 
 def _merge(call: _Call, out: Tensor, partials: Partials, width: int) -> None:
@@ -414,7 +404,7 @@ def _merge(call: _Call, out: Tensor, partials: Partials, width: int) -> None:
     Hkv, M, N = call.text.keys.shape[1], slots_of(call.text), _tokens(visual)
     first = plan.tiles(call.config.block_n)[0]
     r = _widths(visual)[1]
-    padded = max(2, triton.next_power_of_2(plan.splits))
+    slots = max(2, triton.next_power_of_2(plan.splits))
     up = visual.value_basis
     block = _merge_block(d, None if up is None else r, B * Hq)
     merge_kernel[B * Hq, triton.cdiv(d, block)](
@@ -423,7 +413,7 @@ def _merge(call: _Call, out: Tensor, partials: Partials, width: int) -> None:
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
         N, M, first, plan.text_size,
         plan.text_splits, plan.splits, Hq, Hq // Hkv, call.scale * LOG2_E,
-        D=d, DP=_padded(d), R=r, WIDTH=width,
-        SP=padded, SC=min(padded, 4096 // block), BLOCK_D=block,
-        BLOCK_R=min(_padded(r), 64), PDL=call.pdl, num_warps=4, **call.extra,
+        D=d, DP=padded(d), R=r, WIDTH=width,
+        SP=slots, SC=min(slots, 4096 // block), BLOCK_D=block,
+        BLOCK_R=min(padded(r), 64), PDL=call.pdl, num_warps=4, **call.extra,
     )  # fmt: skip

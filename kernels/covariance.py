@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .plan import LARGE, device_facts
+from .plan import LARGE, device_facts, padded, unit
 
 
 @triton.jit
@@ -201,10 +201,6 @@ def weights_kernel(
     tl.store(p_out + i_bh * D + o_d, b_sigma, mask=m_d)
 
 
-def padded(width: int) -> int:
-    return max(16, triton.next_power_of_2(width))
-
-
 def covariance(
     keys: Tensor,
     lengths: Tensor | None = None,
@@ -292,7 +288,7 @@ def weigh(
         sigma [B, Hkv, d] float32.
     """
     B, Hq, W, d = queries.shape
-    queries = queries if queries.stride(-1) == 1 else queries.contiguous()
+    queries = unit(queries)
     out = torch.empty(B, kv_heads, d, device=queries.device)
     weights_kernel[B * kv_heads,](
         queries, None if valid is None else valid.contiguous(), out, *queries.stride()[:3],

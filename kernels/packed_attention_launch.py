@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .merge import merge_kernel
 from .packed_attention import digits_kernel
-from .plan import device_facts
+from .plan import device_facts, padded
 from .planes import TILE, Planes
 from .reference import Text, Visual
 
@@ -156,14 +156,14 @@ def attend_planes(
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits, d)
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
-    G, padded = Hq // Hkv, max(16, triton.next_power_of_2(d))
+    G = Hq // Hkv
     digits_kernel[splits, B * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, *past_of(text),
         visual.mean, visual.value_mean, *partials,
         q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
         N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
-        GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded,
+        GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded(d),
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
@@ -185,13 +185,10 @@ def _contiguous(visual: Visual) -> tuple[Visual, bool]:
         key_planes=Planes(*map(whole, visual.key_planes)),
         value_planes=Planes(*map(whole, visual.value_planes)),
     )
-    pairs = [
-        (visual.mean, found.mean),
-        (visual.value_mean, found.value_mean),
-        *zip(visual.key_planes, found.key_planes, strict=True),
-        *zip(visual.value_planes, found.value_planes, strict=True),
-    ]
-    return found, any(a is not b for a, b in pairs)
+    given, made = (
+        (one.mean, one.value_mean, *one.key_planes, *one.value_planes) for one in (visual, found)
+    )
+    return found, any(a is not b for a, b in zip(given, made, strict=True))
 
 
 def slots_of(text: Text) -> int:
@@ -224,13 +221,12 @@ def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> Non
     """
     B, Hq, _, d = q.shape
     splits = partials[0].numel() // (B * Hq * d)
-    padded = max(16, triton.next_power_of_2(d))
-    block = min(padded, 32) if B * Hq <= 256 else padded
+    block = min(padded(d), 32) if B * Hq <= 256 else padded(d)
     width = max(2, triton.next_power_of_2(splits))
     merge_kernel[B * Hq, triton.cdiv(d, block)](
         *partials, out, q, None, None, None, None, None,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
-        D=d, DP=padded, R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
+        D=d, DP=padded(d), R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
         BLOCK_R=16, PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
     )  # fmt: skip

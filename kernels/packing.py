@@ -5,8 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .covariance import padded
-from .plan import device_facts
+from .plan import device_facts, padded
 from .planes import GRANULE, SAMPLED, STEPS, TILE, TRIED, Channels, granules
 from .tiles import dot
 

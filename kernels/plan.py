@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import torch
+from torch import Tensor
 
 MERGE_TILES = 0.01  # what a split costs the merge, in tiles of the split kernel
 LARGE = (90, 100, 103)  # architectures with more than 200 KB of shared memory a program
@@ -359,6 +360,16 @@ def _counts(work: Work, config: Config, programs: int, least: int = 1) -> range:
     """
     tiles = -(-work.N // config.block_n)
     return range(least, min(tiles, max(least, programs // work.groups)) + 1)
+
+
+def padded(width: int) -> int:
+    """Next power of two, at least a tensor core's 16."""
+    return max(16, 1 << (width - 1).bit_length())
+
+
+def unit(tensor: Tensor) -> Tensor:
+    """The tensor itself when its last stride is one, else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
 @lru_cache(maxsize=16)

@@ -137,25 +137,24 @@ def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tens
     index = (place * lengths[:, None]).long().clamp(max=N - 1)  # [B, S]
     rows = states.gather(2, index[:, None, :, None].expand(-1, heads, -1, d))
     sample = (rows.float() - mean.float()[:, :, None]) @ forward
-    weight = shares.gather(1, index)[:, None, :, None]
     usual = torch.zeros_like(variance)
     for bits, step in STEPS.items():
         usual = torch.where(depths == bits, step, usual)
     usual = (usual * variance.sqrt()).clamp(min=1e-30)
-    best, least = usual, torch.full_like(usual, float("inf"))
+    stored = depths > 0
+    coordinates = sample.transpose(2, 3)[stored]  # [R, S]
+    weight = shares.gather(1, index)[stored.nonzero()[:, 0]]
+    half = 2.0 ** (depths[stored].float() - 1)[:, None]
+    gaussian = usual[stored]
+    best, least = gaussian, torch.full_like(gaussian, float("inf"))
     for multiple in TRIED:
-        steps = usual * multiple
-        error = ((quantised(sample, steps, depths) - sample).square() * weight).sum(2)
+        steps = gaussian * multiple
+        levels = (coordinates / steps[:, None]).floor_().clamp_(-half, half - 1).add_(0.5)
+        rounded = levels.mul_(steps[:, None])
+        error = rounded.sub_(coordinates).square_().mul_(weight).sum(1)
         best = torch.where(error < least, steps, best)
         least = torch.minimum(error, least)
-    return best
-
-
-def quantised(coordinates: Tensor, steps: Tensor, depths: Tensor) -> Tensor:
-    """Coordinates [B, Hkv, N, w] rounded to `depths` bits: levels times steps."""
-    half = 2.0 ** (depths.float() - 1)[:, :, None]
-    level = (coordinates / steps[:, :, None]).floor().clamp(-half, half - 1) + 0.5
-    return level * steps[:, :, None] * (depths > 0)[:, :, None]
+    return usual.masked_scatter(stored, best)
 
 
 def pack(
@@ -182,21 +181,24 @@ def pack(
     depths = depths_of(counts, w)[:, :, None]
     top = (1 << depths) - 1
     codes = torch.floor(coordinates.float() / steps[:, :, None].float() + (top + 1) / 2)
-    codes = torch.where(depths > 0, codes.nan_to_num(0.0), 0.0).clamp(min=0).minimum(top).int()
+    codes = (
+        torch.where(depths > 0, codes.nan_to_num(0.0), 0.0)
+        .clamp(min=0)
+        .minimum(top)
+        .to(torch.uint8)
+    )
     tiles, wide = -(-N // TILE), -(-w // GRANULE)
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
     codes = codes.view(B, Hkv, tiles, _TOKENS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
+    sample, head, tile, level, granule = _stored(counts, tiles, wide).nonzero().unbind(1)
+    digits = (codes[sample, head, tile, granule].int() >> (2 * level)[:, None, None, None]) & 3
     shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int32)
-    planes = []
-    for level in range(LEVELS):
-        digits = (codes >> (2 * level)) & 3
-        words = (digits << shifts).sum(-1, dtype=torch.int32)
-        planes.append(torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16))
-    words = torch.stack(planes, 3)  # [B, Hkv, tiles, levels, wide, 16, 16]
+    words = (digits << shifts).sum(-1, dtype=torch.int32)  # [granules, 16, 16]
+    words = torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16)
     sizes = granules(counts).long() * tiles * GRANULE * GRANULE
     offsets = (sizes.flatten().cumsum(0) - sizes.flatten()).view(B, Hkv)
-    return words[_stored(counts, tiles, wide)].flatten(), offsets
+    return words.flatten(), offsets
 
 
 def _stored(counts: Tensor, tiles: int, wide: int) -> Tensor:

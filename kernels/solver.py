@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .covariance import padded
+from .plan import padded
 
 TINY = 1e-30
 MOST_PRODUCTS = 8

@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .covariance import padded
-from .plan import device_facts
+from .plan import device_facts, padded
 from .tiles import dot
 from .window_attention_reference import Window
 

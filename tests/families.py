@@ -43,6 +43,10 @@ from transformers import (
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     Qwen2VLProcessor,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
     Qwen3VLProcessor,
@@ -134,6 +138,46 @@ def tiny_qwen3() -> VisionLanguageModel:
         )  # fmt: skip
 
     return _qwen("qwen3_vl", Qwen3VLForConditionalGeneration, config, 16)
+
+
+STATES: dict[str, Any] = {  # one layer in two has Keys, the others a state
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+}  # fmt: skip
+EXPERTS: dict[str, Any] = {
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}  # fmt: skip
+
+
+def _qwen35(family: str, kind: type, form: type, **more: Any) -> VisionLanguageModel:
+    def config(vocabulary: int, **ids: int) -> Any:
+        sections = _rope(
+            mrope_interleaved=True, mrope_section=[2, 1, 1], partial_rotary_factor=0.25
+        )
+        return form(
+            text_config=TEXT | sections | STATES | more | {"vocab_size": vocabulary},
+            vision_config={
+                "depth": 3, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
+                "out_hidden_size": 128, "patch_size": 16, "spatial_merge_size": 2,
+                "num_position_embeddings": 64,
+            },
+            **ids,
+        )  # fmt: skip
+
+    return _qwen(family, kind, config, 16)
+
+
+def tiny_qwen35() -> VisionLanguageModel:
+    """Qwen3.5: layers of linear attention, partial interleaved M-RoPE, gated attention."""
+    return _qwen35("qwen3_5", Qwen3_5ForConditionalGeneration, Qwen3_5Config)
+
+
+def tiny_qwen35_moe() -> VisionLanguageModel:
+    """Qwen3.5 with experts."""
+    kind, form = Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeConfig
+    return _qwen35("qwen3_5_moe", kind, form, **EXPERTS)
 
 
 def tiny_llava15(text: type = LlamaConfig, **more: Any) -> VisionLanguageModel:
@@ -281,6 +325,8 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     **TINY,
     "qwen2_vl": tiny_qwen2,
     "qwen3_vl": tiny_qwen3,
+    "qwen3_5": tiny_qwen35,
+    "qwen3_5_moe": tiny_qwen35_moe,
     "llava": tiny_llava15,
     "llava_onevision": tiny_onevision,
     "smolvlm": tiny_smolvlm,
@@ -293,6 +339,8 @@ PROCESSORS: dict[str, type] = {
     "qwen2_vl": Qwen2VLProcessor,
     "qwen2_5_vl": Qwen2_5_VLProcessor,
     "qwen3_vl": Qwen3VLProcessor,
+    "qwen3_5": Qwen3VLProcessor,
+    "qwen3_5_moe": Qwen3VLProcessor,
     "llava": LlavaProcessor,
     "llava_next": LlavaNextProcessor,
     "llava_onevision": LlavaOnevisionProcessor,

@@ -10,6 +10,7 @@ PARTS = {  # name, fill, and the ink that can be read on it
     "visual_keys": ("visual K", "#0a7f6d", "#ffffff"),
     "visual_values": ("visual V", "#62c2b0", "#0a0f1e"),
     "text": ("text", "#97a1b0", "#0a0f1e"),
+    "state": ("state", "#6f8fc4", "#0a0f1e"),
     "bases": ("bases", "#d3a52b", "#0a0f1e"),
     "masks": ("masks", "#a8557f", "#ffffff"),
     "lengths": ("counts", "#4d5563", "#ffffff"),

@@ -14,6 +14,7 @@ from .arms import Row
 from .solver_check import judge, matrix, solver_report
 
 MATRICES = 256  # 32 layers of 8 key heads: a whole Llama3-8B
+WIDTHS = (16, 32, 48, 64)
 
 
 def key_like(count: int, d: int = 128) -> Tensor:
@@ -43,7 +44,7 @@ def solver(rounds: int = 11) -> Row:
     matrices = key_like(MATRICES)
     row: Row = {"matrices": MATRICES, "ms": {}, "quality": {}}
     graphs: dict[str, Any] = {}
-    for k in (16, 32, 48, 64):
+    for k in WIDTHS:
         start = start_basis(128, k, matrices.device)
         graphs[f"ours k={k}"] = capture([partial(subspace, matrices, k, start=start)])
         row["quality"][f"ours k={k}"] = _quality(matrices, subspace(matrices, k))

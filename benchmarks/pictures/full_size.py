@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from benchmarks.full_families import noise, qwen
+from benchmarks.pictures.times import read_plain
 from benchmarks.serving import SIDES
 from benchmarks.timing import in_turn, seconds
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
-from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.pictures import Pictures
@@ -42,9 +42,7 @@ def first_tokens(pictures: Pictures, page: Any, rounds: int) -> Row:
     held = reader.read([page], pixels)
 
     def afresh() -> Any:
-        embedded = vlm.embed(vlm.prompt(request, pixels=pixels))
-        plan = plan_for(vlm, embedded, BASELINE.pruning)
-        return fill(vlm, embedded, plan, [empty_cache(vlm, embedded, BASELINE, plan)])
+        return read_plain(vlm, vlm.embed(vlm.prompt(request, pixels=pixels)))
 
     def asked(cache: RotateKCache) -> Any:
         return feed(vlm, ids, cache.notes.next_position, cache.fork())
@@ -71,9 +69,7 @@ def reading(pictures: Pictures, pages: list[Any]) -> Row:
     vlm, reader = pictures.engine.vlm, pictures.reader
 
     def plain(page: Any) -> None:
-        embedded = vlm.embed(vlm.prompt(make_request(page, "?", 1)))
-        plan = plan_for(vlm, embedded, BASELINE.pruning)
-        fill(vlm, embedded, plan, [empty_cache(vlm, embedded, BASELINE, plan)])
+        read_plain(vlm, vlm.embed(vlm.prompt(make_request(page, "?", 1))))
 
     arms: dict[str, Callable[[Any], Any]] = {
         "uncompressed": plain,

@@ -19,7 +19,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.models import VisionLanguageModel
+from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.pictures import Pictures
 from rotatek.pictures.reading import PictureNotes
 
@@ -52,7 +52,11 @@ def pages_of(count: int, side: int | None) -> list[Image.Image]:
 @torch.inference_mode()
 def first_token(vlm: VisionLanguageModel, image: Image.Image) -> Tensor:
     """Logits of a question about a picture that is read for it, in a plain cache."""
-    embedded = vlm.embed(vlm.prompt(make_request(image, QUESTION, 8)))
+    return read_plain(vlm, vlm.embed(vlm.prompt(make_request(image, QUESTION, 8))))
+
+
+def read_plain(vlm: VisionLanguageModel, embedded: Embedded) -> Tensor:
+    """The last logits of a prompt that is read into a plain cache."""
     plan = plan_for(vlm, embedded, BASELINE.pruning)
     return fill(vlm, embedded, plan, [empty_cache(vlm, embedded, BASELINE, plan)])[0]
 

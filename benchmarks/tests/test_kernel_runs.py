@@ -91,6 +91,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(arms, "library", lambda layer, shape, _: arms.ours_dense(layer, shape))
     monkeypatch.setattr(Decoder, "overlaps", lambda *_: False)
     monkeypatch.setattr(solver, "MATRICES", 2)
+    monkeypatch.setattr(solver, "WIDTHS", (16,))
     monkeypatch.setattr(solver, "solver_report", lambda device: {})
     for module, name in ((step, "STEPS"), (efficiency, "GRID"), (efficiency, "PREFILLS")):
         monkeypatch.setattr(module, name, ((1, 40),))

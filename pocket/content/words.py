@@ -5,7 +5,7 @@ that a model cannot answer from memory and has to read.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -257,3 +257,9 @@ def unique(rng: random.Random, draw: Callable[[random.Random], str], n: int) -> 
         text = draw(rng)
         out.setdefault(text.lower(), text)
     return list(out.values())
+
+
+def overlaps(text: str, others: Iterable[str]) -> bool:
+    """Whether `text` is a part of one of `others`, or one of them of it, in any case."""
+    low = text.lower()
+    return any(low in other.lower() or other.lower() in low for other in others)

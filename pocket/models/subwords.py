@@ -3,7 +3,7 @@
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tokenizers import Tokenizer
 
@@ -36,7 +36,10 @@ class Subwords:
     @classmethod
     def of_bytes(cls) -> "Subwords":
         """A stand-in without merges, for where there is no such file: 17 special tokens, bytes."""
-        return cls(Tokenizer.from_str(json.dumps(_stand_in())))
+        named = {0: "<|endoftext|>", 1: "<|im_start|>", 2: "<|im_end|>", **smollm2.RENAMED}
+        special = {number: named.get(number, f"<|unused_{number}|>") for number in range(17)}
+        made = smollm2.byte_level([*special.values(), *byte_symbols()], special)
+        return cls(Tokenizer.from_str(json.dumps(made)))
 
     @property
     def size(self) -> int:
@@ -73,32 +76,3 @@ class Subwords:
 
     def _encoded(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-
-def _stand_in() -> dict[str, Any]:
-    """As `rotatek.models.smollm2.tokenizer`, with one token a byte."""
-    named = {0: "<|endoftext|>", 1: "<|im_start|>", 2: "<|im_end|>", **smollm2.RENAMED}
-    special = [named.get(number, f"<|unused_{number}|>") for number in range(17)]
-    added = [
-        {"id": number, "content": name, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
-        for number, name in enumerate(special)
-    ]  # fmt: skip
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-    vocabulary = {token: number for number, token in enumerate([*special, *byte_symbols()])}
-    model: dict[str, Any] = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": vocabulary,
-        "merges": [],
-    }
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
-            "normalizer": None, "pre_tokenizer": {**level, "use_regex": False},
-            "post_processor": None, "decoder": {**level, "use_regex": False},
-            "model": model}  # fmt: skip

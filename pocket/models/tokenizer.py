@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
+
+from rotatek.models import smollm2
 
 SPECIAL: Final = (
     "<|endoftext|>",
@@ -118,53 +120,10 @@ def byte_symbols() -> list[str]:
 
 def save_tokenizer(folder: Path) -> None:
     """Write `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`."""
-    added = [
-        {
-            "id": 256 + i,
-            "content": token,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for i, token in enumerate(SPECIAL)
-    ]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-    vocab = {symbol: i for i, symbol in enumerate(byte_symbols())}
-    tokenizer: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {**byte_level, "use_regex": False},
-        "post_processor": None,
-        "decoder": {**byte_level, "use_regex": False},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocab,
-            "merges": [],
-        },
-    }
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": SPECIAL[0],
-        "eos_token": "<|im_end|>",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": 8192,
-        "padding_side": "left",
-    }
+    tokenizer = smollm2.byte_level(byte_symbols(), dict(enumerate(SPECIAL, 256)))
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", tokenizer)
-    _write_json(folder / "tokenizer_config.json", config)
+    _write_json(folder / "tokenizer_config.json", smollm2.CONFIG)
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE + "\n", encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pocket.document import Question
 from pocket.questions.derived import called, listed, numbers, table
-from pocket.questions.templates import careless
+from pocket.questions.templates import phrased
 
 CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
 MOST: Final = 14  # rows that are to be counted
@@ -84,11 +84,6 @@ def clocks(column: list[str]) -> list[float] | None:
     return [60.0 * int(m[1]) + int(m[2]) for m in found if m]
 
 
-def _say(rng: random.Random, kind: str, answer: str, forms: tuple[str, ...],
-         slots: dict[str, str]) -> Question:  # fmt: skip
-    return Question(kind, careless(rng, rng.choice(forms).format(**slots)), answer)
-
-
 def _pair(
     rng: random.Random, names: list[str], values: list[float], ways: tuple[str, str],
     slots: dict[str, str],
@@ -100,9 +95,11 @@ def _pair(
     more = rng.random() < 0.6
     best = a if (values[a] > values[b]) == more else b
     slots = slots | {"a": names[a], "b": names[b]}
-    out = [_say(rng, "compare", names[best], PAIR[ways[0] if more else ways[1]], slots)]
+    out = [phrased(rng, "compare", names[best], *PAIR[ways[0] if more else ways[1]], **slots)]
     if ways[0] == "more" and rng.random() < 0.5:
-        out.append(_say(rng, "yes_no", "yes" if values[a] > values[b] else "no", WHETHER, slots))
+        out.append(
+            phrased(rng, "yes_no", "yes" if values[a] > values[b] else "no", *WHETHER, **slots)
+        )
     return out
 
 
@@ -113,7 +110,7 @@ def _ends(
     out = []
     for way, best, kind in (("later", max(values), "highest"), ("sooner", min(values), "lowest")):
         if values.count(best) == 1:
-            out.append(_say(rng, kind, names[values.index(best)], ENDS[way], slots))
+            out.append(phrased(rng, kind, names[values.index(best)], *ENDS[way], **slots))
     return out
 
 
@@ -125,7 +122,7 @@ def _above(
         return []
     at = rng.randrange(len(values))
     count = sum(v > values[at] for v in values)
-    return [_say(rng, "count", str(count), BEYOND, slots | {"v": column[at]})]
+    return [phrased(rng, "count", str(count), *BEYOND, **slots, v=column[at])]
 
 
 def _alike(
@@ -138,7 +135,7 @@ def _alike(
     value = rng.choice(shared)
     same = ", ".join(n for n, v in zip(names, column, strict=True) if v == value)
     slots = slots | {"v": value}
-    out = [_say(rng, "count", str(column.count(value)), COUNTED, slots)]
+    out = [phrased(rng, "count", str(column.count(value)), *COUNTED, **slots)]
     if len(same.encode()) <= LONGEST:
-        out.append(_say(rng, "list", same, ALIKE, slots))
+        out.append(phrased(rng, "list", same, *ALIKE, **slots))
     return out

@@ -10,7 +10,7 @@ from typing import Final
 
 from pocket.document import Question
 from pocket.questions.derived import Table, called, fields, listed, numbers, table
-from pocket.questions.templates import careless
+from pocket.questions.templates import phrased
 
 KIND: Final = "free"
 AMOUNT: Final = re.compile(r"(\D*?)(\d{1,6}(?:\.\d{1,2})?)(\D*)")
@@ -67,7 +67,7 @@ def freeform(rng: random.Random, text: str) -> list[Question]:
 
 
 def _put(rng: random.Random, forms: tuple[str, ...], answer: str, **slots: str) -> Question:
-    return Question(KIND, careless(rng, rng.choice(forms).format(**slots)), answer)
+    return phrased(rng, KIND, answer, *forms, **slots)
 
 
 def _of_rows(rng: random.Random, found: Table) -> list[Question]:

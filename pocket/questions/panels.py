@@ -4,7 +4,7 @@ import random
 from typing import Final
 
 from pocket.document import Question
-from pocket.questions.templates import ABSENT, careless
+from pocket.questions.templates import ABSENT, phrased
 
 FORMS: Final[dict[str, tuple[str, ...]]] = {
     "any": ("What is the {f}?", "what's the {f}", "{f}?", "{f}", "What does it show for {f}?",
@@ -67,8 +67,7 @@ def put(rng: random.Random, form: str, answer: str, **slots: str) -> Question:
     }
     if "g" in low and rng.random() < 0.6:
         low["g"] = low["g"].lower()
-    text = rng.choice(FORMS[form]).format(**low)
-    return Question(KINDS.get(form, "value"), careless(rng, text), answer)
+    return phrased(rng, KINDS.get(form, "value"), answer, *FORMS[form], **low)
 
 
 def of_figure(rng: random.Random, label: str, value: str, sort: str) -> Question:

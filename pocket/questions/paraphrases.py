@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 from pocket.document import Question
-from pocket.questions.templates import ABSENT, careless
+from pocket.questions.templates import ABSENT, phrased
 
 ASKED: Final[dict[str, tuple[str, ...]]] = {
     "field": (
@@ -104,7 +104,7 @@ SWAPS: Final = (
 
 def put(rng: random.Random, form: str, answer: str, kind: str, **slots: str) -> Question:
     """A question of one of the forms above, as people type it."""
-    return Question(kind, careless(rng, rng.choice(ASKED[form]).format(**slots)), answer)
+    return phrased(rng, kind, answer, *ASKED[form], **slots)
 
 
 def denied(rng: random.Random, form: str, **slots: str) -> Question:

@@ -89,7 +89,7 @@ def menu_questions(rng: random.Random, title: str, menu: Menu) -> list[Question]
     out += _ends_of_a_section(rng, menu)
     out.append(yes_no(rng, "present", True, f=rng.choice(every)[1]))
     other = words.product(rng)
-    if not any(other.lower() in e[1].lower() or e[1].lower() in other.lower() for e in every):
+    if not words.overlaps(other, (item[1] for item in every)):
         out.append(yes_no(rng, "present", False, f=other))
         out.append(absent(rng, "price", f=other))
     text = "\n\n".join(

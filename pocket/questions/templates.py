@@ -252,25 +252,21 @@ def ask(rng: random.Random, form: str, answer: str, kind: str = "", **slots: str
     return Question(kind or form, careless(rng, text), answer)
 
 
-class HasQuestions(Protocol):
-    """A page in the making."""
-
-    questions: list[Question]
-
-
-def pose(rng: random.Random, page: HasQuestions, kind: str, answer: str, *forms: str) -> None:
-    """Add a question of one of `forms` to a page."""
-    page.questions.append(Question(kind, careless(rng, rng.choice(forms)), answer))
+def phrased(rng: random.Random, kind: str, answer: str, *forms: str, **slots: str) -> Question:
+    """A question in one of `forms`, with `slots` filled in, as people type it."""
+    text = rng.choice(forms)
+    return Question(kind, careless(rng, text.format(**slots) if slots else text), answer)
 
 
-class Asking(HasQuestions, Protocol):
-    """A page in the making with random numbers of its own."""
+class Asking(Protocol):
+    """A page in the making, with what may be asked about it."""
 
     rng: random.Random
+    questions: list[Question]
 
-    def ask(self, kind: str, answer: str, *forms: str) -> None:
-        """Add a question in one of `forms`."""
-        pose(self.rng, self, kind, answer, *forms)
+    def ask(self, kind: str, answer: str, *forms: str, **slots: str) -> None:
+        """Add a question in one of `forms`, with `slots` filled in."""
+        self.questions.append(phrased(self.rng, kind, answer, *forms, **slots))
 
 
 def yes_no(rng: random.Random, form: str, truth: bool, **slots: str) -> Question:

@@ -4,7 +4,7 @@ import random
 from typing import Final
 
 from pocket.document import Question
-from pocket.questions.templates import ABSENT, careless
+from pocket.questions.templates import ABSENT, phrased
 
 ASKED: Final[dict[str, tuple[str, ...]]] = {
     "company": (
@@ -100,8 +100,7 @@ SELDOM: Final = ("tip", "discount", "service", "rounding", "change", "phone", "e
 
 def asked(rng: random.Random, what: str, answer: str, **slots: str) -> Question:
     """A question for `what`, in one of its wordings."""
-    text = rng.choice(ASKED[what]).format(**slots)
-    return Question(KINDS.get(what, "field"), careless(rng, text), answer)
+    return phrased(rng, KINDS.get(what, "field"), answer, *ASKED[what], **slots)
 
 
 def missing(rng: random.Random, shown: set[str], text: str) -> list[Question]:
@@ -109,4 +108,4 @@ def missing(rng: random.Random, shown: set[str], text: str) -> list[Question]:
     low = text.lower()
     free = [w for w in SELDOM if w not in shown and w.rstrip("s") not in low]
     some = rng.sample(free, min(2, len(free)))
-    return [Question("absent", careless(rng, rng.choice(ASKED[w])), ABSENT) for w in some]
+    return [phrased(rng, "absent", ABSENT, *ASKED[w]) for w in some]

@@ -1,10 +1,12 @@
-"""The library does not need the pocket's training, and its commands are few."""
+"""The pocket's commands and suites are found by their names.
+
+That the library does without it is held by `tests/unit/test_floors.py`, for every import, and by
+`tests/packaging/test_wheel.py`, which imports every module where there is none.
+"""
 
 import ast
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,31 +18,6 @@ from rotatek.evaluation.suite import EMBEDDED, Suite, embedded
 ROOT = Path(__file__).resolve().parents[2]
 POCKET = ROOT / "pocket"
 COMMANDS = re.findall(r"`python -m ([\w.]+)`", pocket.__doc__ or "")
-GUARDED = (
-    ".page",
-    ".pocket",
-    ".__main__",
-    "lmms_model",
-    "lmms_manifest",
-)  # need more, or are apart
-
-
-@pytest.mark.slow
-def test_the_library_imports_without_it() -> None:
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in sorted((ROOT / "rotatek").rglob("*.py"))
-    ]
-    library = [name for name in names if not any(word in name for word in GUARDED)]
-    code = (
-        "import importlib, sys\n"
-        "sys.modules['pocket'] = None\n"
-        f"for name in {library}: importlib.import_module(name)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_embedded_suite_is_found_by_its_name() -> None:

@@ -1,9 +1,9 @@
-"""The attention function registered with transformers, and the model's preparation for it.
+"""Calls of a model that carry one of our caches, and their attention function.
 
 `Cache.update` receives Keys but no queries, so compression runs here, at the end of each layer's
-prefill attention: the cache layer travels on the Key tensor that `update` returned. Only calls with
-one of our caches (`rotatek.bridge.scope`) use this code. All others keep the model's own attention,
-mask and outputs.
+prefill attention: the cache layer travels on the Key tensor that `update` returned. Only calls of
+ours (`rotatek.bridge.scope`) use this code, and nothing is written to a model for it: transformers'
+base classes ask here, and hooks last as long as the call does.
 """
 
 import inspect
@@ -15,31 +15,38 @@ from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from torch.utils.hooks import RemovableHandle
+from transformers import AttentionInterface, GenerationMixin, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from rotatek.bridge.cache_argument import cache_among
 from rotatek.bridge.fitness import (
     EXTRAS,
-    attends,
     attention_of,
+    borrows,
     decoder_layers,
-    plain_attention,
+    norm_behind,
+    number_of,
     refuse_unfit,
     unwrapped,
     window_of,
 )
-from rotatek.bridge.kv_sharing import borrows, lender_of
+from rotatek.bridge.kv_sharing import lender_of
 from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
-from rotatek.bridge.scope import NAME, Call, OwnConfig, RunByCache, current_call, own_calls
+from rotatek.bridge.scope import Call, current_call, is_own, own_calls
+from rotatek.bridge.state_layers import key_layers
 from rotatek.errors import ModelUnsupported, Stopped
 
 
 class Layer(Protocol):
-    """A cache layer that travels on a Key tensor and computes its own attention call."""
+    """A cache layer that travels on a Key tensor and computes its own attention call.
+
+    index: its number among the layers that hold Keys.
+    """
+
+    index: int
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -92,7 +99,7 @@ class QueryTap(Protocol):
     """Records the language model's queries during an answer."""
 
     def see(self, layer: int, query: Tensor) -> None:
-        """One attention call: query [B, Hq, T, d]."""
+        """One attention call: layer, among those that hold Keys; query [B, Hq, T, d]."""
         ...
 
 
@@ -189,6 +196,7 @@ def tag(key: Tensor, layer: Layer) -> Tensor:
 
 
 def rotatek_attention(
+    own: Callable[..., Any],
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -198,9 +206,10 @@ def rotatek_attention(
     segments: Segments | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention for transformers' interface.
+    """Attention for transformers' interface, in calls of ours.
 
     Args:
+        own: the function that the module would call by itself.
         module: the attention module that calls.
         query: [B, Hq, T, d].
         key: [B, Hkv, n, d]; where a layer travels on it (`tag`), that layer attends.
@@ -218,7 +227,9 @@ def rotatek_attention(
         Stopped: where the context's `stoppable` flag is set.
     """
     pause()
-    own = _own_attention(module)
+    call = current_call()
+    if call is not None and call.narrowed:
+        own = sdpa_attention_forward  # which takes the mask that `narrow_mask` makes
 
     def full(*states: Tensor) -> Tensor:
         given = states or (query, key, value)
@@ -231,10 +242,11 @@ def rotatek_attention(
             tap.see(mine, seen, scaling or query.shape[-1] ** -0.5)
     if segments is not None:
         return segments.attend(query, key, value, full), None
-    queries, index = _QUERIES.get(), getattr(module, "layer_idx", None)
-    if queries is not None and index is not None and not borrows(module):
-        queries.see(index, query)
-    layer: Layer | None = getattr(key, "rotatek_layer", None)
+    queries, layer = _QUERIES.get(), getattr(key, "rotatek_layer", None)
+    if queries is not None and not borrows(module):
+        index = number_of(module) if layer is None else layer.index
+        if index is not None:
+            queries.see(index, query)
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
@@ -244,20 +256,9 @@ def rotatek_attention(
             ones = torch.ones(T, n, dtype=torch.bool, device=query.device)
             attention_mask = ones.tril(n - T)[None, None]
         return layer.lend(module, query, full), None
-    call = current_call()
     if call is not None:
         call.attended += 1
     return layer.attend(module, query, key, value, full), None
-
-
-def _own_attention(module: nn.Module) -> Callable[..., Any]:
-    """The attention function that a module would use without our caches."""
-    config, call = getattr(module, "config", None), current_call()
-    plain = getattr(config, "plain", config)
-    chosen = getattr(plain, "_attn_implementation", None)
-    if chosen in (None, NAME, "sdpa") or (call is not None and call.narrowed):
-        return sdpa_attention_forward  # which takes the mask that `narrow_mask` makes
-    return plain_attention(module, chosen)
 
 
 def _check_arguments(
@@ -278,18 +279,73 @@ def _check_arguments(
         )
 
 
-def register() -> None:
-    """Make the function known to transformers; the mask too, or padding would be dropped."""
-    AttentionInterface.register(NAME, rotatek_attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+_plain_interface: Final = AttentionInterface.get_interface
+
+
+def _interface(self: AttentionInterface, attn_implementation: str, default: Callable) -> Callable:
+    """The attention function for a module: the model's own, in calls of ours within ours."""
+    own: Callable = _plain_interface(self, attn_implementation, default)
+    return partial(rotatek_attention, own) if is_own() else own
+
+
+def _called(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+    """A call of a model, or of one inside it, with any cache or none."""
+    if getattr(cache_among(kwargs), "attends", False):
+        return _carry(model, args, kwargs)
+    return nn.Module.__call__(model, *args, **kwargs)
+
+
+@torch.compiler.disable
+def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that carries one of our caches. The outermost model passes the call to the cache,
+    which may replay it, unless accelerate or hooks of the caller's have to see every step."""
+    cache, call = cache_among(kwargs), current_call()
+    if call is not None:
+        return model._call_impl(*args, **_keep_additions(cache, kwargs))
+    cache.meet(kwargs)
+    call, forward = Call(), vars(model).get("forward")
+    bare = forward is None or hasattr(forward, "_torchdynamo_orig_callable")
+    bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
+    forward = partial(type(model).forward, model) if bare else model._call_impl
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        call.attended, call.narrowed = 0, False
+        out = forward(*args, **_keep_additions(cache, kwargs))
+        layers = len(key_layers(cache))
+        if call.attended != layers:
+            raise ModelUnsupported(
+                f"{call.attended} of the {layers} layers with Keys of {type(model).__name__} "
+                "attended through the compressed cache. Do not compile parts with "
+                "`torch.compile`, or use a plain cache."
+            )
+        cache.end()
+        if getattr(cache, "plan", None) is not None:
+            cache.plan.forget_lent()
+        return out
+
+    run = getattr(cache, "run", None) if bare and isinstance(model, GenerationMixin) else None
+    with call.going_on(), _hooked(model, getattr(cache, "plan", None), call):
+        return counted(*args, **kwargs) if run is None else run(counted, args, kwargs)
+
+
+def accepted(model: nn.Module) -> PreTrainedModel:
+    """The model of transformers in `model`, whose calls with our caches are ours from here on.
+
+    Raises:
+        ModelUnsupported: where its attention is not one that compressed attention computes.
+    """
+    inner = unwrapped(model)
+    if not _is_prepared(inner):
+        refuse_unfit(inner)
+    AttentionInterface.get_interface = _interface
+    PreTrainedModel.__call__ = _called
+    return inner
 
 
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
-    """Let `model` serve compressed caches; all other calls are unchanged. Safe to repeat.
-
-    In calls that carry one of our caches, attention goes through `rotatek_attention`, stateless
-    hooks drop and record rows between decoder layers, a vision tower attends to all its windows in
-    one call and multiplies its patches, and a cache with its own `run` runs the model.
+    """Change a model of one's own for serving: the hooks that every prefill needs stay on it, and
+    its vision tower multiplies patches. Calls without our caches are unchanged. Safe to repeat;
+    `RotateKCache` works without it, and then leaves nothing on the model.
 
     Args:
         model: of transformers, or a wrapper around one, such as PEFT's.
@@ -298,49 +354,45 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         ModelUnsupported: where its attention is not one that compressed attention computes. The
             model is not touched then.
     """
-    inner = unwrapped(model)
-    decoder = inner.get_decoder()
-    if any(hook is _start_counting for hook in decoder._forward_pre_hooks.values()):
-        _let_run(inner)
-        return model
-    refuse_unfit(inner)
-    register()
-    seen: dict[int, OwnConfig] = {}
-    for module in inner.modules():
-        if attends(module) and not isinstance(module.config, OwnConfig):
-            module.config = seen.setdefault(id(module.config), OwnConfig(module.config))
-    for index, layer in enumerate(decoder_layers(inner)):
-        attention = attention_of(layer)
-        window = None if attention is None else window_of(attention)
-        lender = lender_of(inner, attention)
-        layer.register_forward_pre_hook(partial(_narrow, index, window, lender), with_kwargs=True)
-        layer.register_forward_hook(partial(_add, index), with_kwargs=True)
-    for module in _around(inner, decoder):
-        module.register_forward_pre_hook(_enter, with_kwargs=True)
-    decoder.register_forward_pre_hook(_start_counting, with_kwargs=True)
-    decoder.register_forward_pre_hook(_keep_additions, with_kwargs=True)
-    decoder.register_forward_hook(_check_count, with_kwargs=True)
-    for module in _around(inner, decoder):
-        module.register_forward_hook(_leave, with_kwargs=True, always_call=True)
-    for module in set(inner.modules()) - set(decoder.modules()):
-        multiply_patches(module)
-        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
-            module.register_forward_pre_hook(_together, with_kwargs=True)
-    _let_run(inner)
+    inner = accepted(model)
+    if not _is_prepared(inner):
+        list(_hooks(inner, None))
+        for module in set(inner.modules()) - set(inner.get_decoder().modules()):
+            multiply_patches(module)
     return model
 
 
-def _let_run(model: PreTrainedModel) -> None:
-    """Let a cache run the model's forward pass; accelerate's, which moves tensors, stays."""
-    forward = vars(model).get("forward")
-    if forward is None or hasattr(forward, "_torchdynamo_orig_callable"):
-        model.forward = RunByCache(model, forward)
+def _is_prepared(model: PreTrainedModel) -> bool:
+    hooks = decoder_layers(model)[0]._forward_pre_hooks.values()
+    ours = [hook for hook in hooks if isinstance(hook, partial) and hook.func is _narrow]
+    return any(hook.args[0] is None for hook in ours)
 
 
-def _around(model: PreTrainedModel, decoder: nn.Module) -> list[nn.Module]:
-    """The models that a call passes on its way to the language model, and that one."""
-    models = [one for one in model.modules() if isinstance(one, PreTrainedModel)]
-    return [one for one in models if any(part is decoder for part in one.modules())]
+@contextmanager
+def _hooked(model: PreTrainedModel, plan: Any, call: Call) -> Iterator[None]:
+    """Hooks of one call, where a prefill of `plan` needs some and the model is not prepared."""
+    needed = plan is not None and plan.is_open and not _is_prepared(model)
+    handles = list(_hooks(model, call)) if needed else []
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _hooks(model: PreTrainedModel, call: Call | None) -> Iterator[RemovableHandle]:
+    """Hooks that drop and record rows between decoder layers, and let a vision tower attend to all
+    its windows in one call; in `call` alone, or in every call of ours."""
+    for index, layer in enumerate(decoder_layers(model)):
+        attention = attention_of(layer)
+        window = None if attention is None else window_of(attention)
+        lender = lender_of(model, attention)
+        narrow = partial(_narrow, call, index, window, attention is not None, lender)
+        yield layer.register_forward_pre_hook(narrow, with_kwargs=True)
+        yield layer.register_forward_hook(partial(_add, call, index), with_kwargs=True)
+    for module in set(model.modules()) - set(model.get_decoder().modules()):
+        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
+            yield module.register_forward_pre_hook(_together, with_kwargs=True)
 
 
 def arguments(module: nn.Module) -> Collection[str]:
@@ -352,110 +404,63 @@ def _together(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
     """A pre-hook of vision attention, which transformers calls once a window, picture or frame:
     one call for all of them (`rotatek.bridge.packed_sequences`)."""
     bounds = kwargs.get("cu_seqlens")
-    if bounds is None or module.config._attn_implementation != NAME:
+    packs = "flash" in str(module.config._attn_implementation)  # it is one call already
+    if bounds is None or packs or "segments" in kwargs or not is_own():
         return None
     segments = segments_of(bounds)
     return args, {**kwargs, "cu_seqlens": segments.whole, "segments": segments}
 
 
-def _enter(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    """A pre-hook of the language model and its wrappers: a call that carries one of our caches
-    is ours until `_leave`. The outermost module passes the call to the cache."""
-    cache = cache_among(kwargs)
-    if getattr(cache, "attends", False):
-        _begin(module, cache, kwargs)
-
-
-def _leave(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-    """The hook that ends what `_enter` began, after an error, too."""
-    if getattr(cache_among(kwargs), "attends", False):
-        _end(module)
-
-
-@torch.compiler.disable
-def _begin(module: nn.Module, cache: Any, given: dict[str, Any]) -> None:
-    if current_call() is None:
-        cache.meet(given)
-        Call(module, cache).begin()
-
-
-@torch.compiler.disable
-def _end(module: nn.Module) -> None:
-    call = current_call()
-    if call is not None and call.owner is module:
-        call.end()
-
-
-def _start_counting(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    """A pre-hook of the language model."""
-    if getattr(cache_among(kwargs), "attends", False):
-        call = current_call()
-        assert call is not None
-        call.attended, call.narrowed = 0, False
-
-
-def _check_count(module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-    """A hook of the language model: each layer of the cache has to have attended, once.
-
-    Raises:
-        ModelUnsupported: where one has not, so that tokens of the context were left out.
-    """
-    cache = cache_among(kwargs)
-    if not getattr(cache, "attends", False):
-        return
-    if getattr(cache, "plan", None) is not None:
-        cache.plan.forget_lent()
-    call = current_call()
-    if call is None or call.attended == len(cache.layers):
-        return
-    raise ModelUnsupported(
-        f"{call.attended} of the {len(cache.layers)} layers of {type(module).__name__} attended "
-        "through the compressed cache. Do not compile parts with `torch.compile`, or use a plain "
-        "cache."
-    )
-
-
-def _keep_additions(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
-    """A pre-hook of the language model, for plans that drop rows: moves its additions to visual
-    rows (DeepStack) to the plan, which knows the remaining rows of each layer."""
-    plan = getattr(cache_among(kwargs), "plan", None)
-    added = kwargs.get("deepstack_visual_embeds")
+def _keep_additions(cache: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a model's call; for plans that drop rows without its additions to visual
+    rows (DeepStack): the plan takes them, which knows the remaining rows of each layer."""
+    plan, added = getattr(cache, "plan", None), given.get("deepstack_visual_embeds")
     if plan is None or not added or not plan.prunes:
-        return None
-    plan.additions = kwargs["visual_pos_masks"], tuple(added)
-    return args, {**kwargs, "visual_pos_masks": None, "deepstack_visual_embeds": None}
+        return given
+    plan.additions = given["visual_pos_masks"], tuple(added)
+    return {**given, "visual_pos_masks": None, "deepstack_visual_embeds": None}
 
 
-def _add(index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
+def _add(
+    call: Call | None, index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any
+) -> Any:
     """A hook that adds the additions kept by `_keep_additions` behind layer `index`."""
-    plan = getattr(cache_among(kwargs), "plan", None)
+    plan = _plan_in(call, kwargs)
     added = None if plan is None else plan.addition(index)
     return None if added is None else out + added.to(out)
 
 
+def _plan_in(call: Call | None, kwargs: dict[str, Any]) -> Any:
+    """The plan of a layer's call; None in other calls than `call`, if that is one."""
+    mine = call is None or call is current_call()
+    return getattr(cache_among(kwargs), "plan", None) if mine else None
+
+
 def _narrow(
+    call: Call | None,
     index: int,
     window: int | None,
+    attends: bool,
     lender: int | None,
     module: nn.Module,
     args: tuple,
     kwargs: dict[str, Any],
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it, or before its `lender`."""
-    plan = getattr(cache_among(kwargs), "plan", None)
+    most `window` tokens, less those dropped before it, or before its `lender`; or keeps a state."""
+    plan = _plan_in(call, kwargs)
     if plan is None:
         return None
-    entering = args[0] if args else kwargs["hidden_states"]
+    entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     if lender is None:
-        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window)
+        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
     else:
         narrowing = plan.borrow(lender, entering, window)
     if narrowing is None:
         return None
-    call = current_call()
-    if call is not None:
-        call.narrowed = True
+    current = current_call()
+    if current is not None:
+        current.narrowed = True
     hidden, source, mask = narrowing
     kwargs = {**kwargs, "attention_mask": mask}
     if source is None:  # the language model has taken its last rows already

@@ -6,13 +6,14 @@ give other answers, so it is found here, in the configuration and in the modules
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import nn
-from transformers import GenerationMixin, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
 
 from rotatek.errors import ModelUnsupported
 
@@ -27,37 +28,25 @@ EXTRAS: Final = {
 }
 
 
-def _forwards(module: nn.Module) -> Iterator[Any]:
+def _forwards(kind: type) -> Iterator[Any]:
     """Forward passes of a module's class and of those behind it, without decorators."""
-    for kind in type(module).__mro__:
-        forward = inspect.unwrap(vars(kind).get("forward", object))
+    for base in kind.__mro__:
+        forward = inspect.unwrap(vars(base).get("forward", object))
         if hasattr(forward, "__code__"):
             yield forward
 
 
 def attends(module: nn.Module) -> bool:
     """Whether a module calls the attention function that its configuration names."""
-    forward = next(_forwards(module), None)
+    kind: Any = type(module)
+    return _names_attention(kind) and hasattr(module, "config")
+
+
+@cache
+def _names_attention(kind: type) -> bool:
+    forward = next(_forwards(kind), None)
     names = () if forward is None else forward.__code__.co_names
-    named = "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
-    return named and hasattr(module, "config")
-
-
-def plain_attention(module: nn.Module, implementation: str) -> Callable[..., Any]:
-    """The attention function that a module would have called by itself.
-
-    Args:
-        module: one that `attends`.
-        implementation: what its configuration names.
-    """
-    for forward in _forwards(module):  # one of our classes may come before the model's own
-        known, names = forward.__globals__, forward.__code__.co_names
-        eager = next((known.get(n) for n in names if n.endswith("eager_attention_forward")), None)
-        if eager is not None:
-            own: Callable[..., Any]
-            own = known["ALL_ATTENTION_FUNCTIONS"].get_interface(implementation, eager)
-            return own
-    return sdpa_attention_forward
+    return "ALL_ATTENTION_FUNCTIONS" in names and "_attn_implementation" in names
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -104,6 +93,36 @@ def attention_of(layer: nn.Module) -> nn.Module | None:
     return found[0] if len(found) == 1 else None
 
 
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    """The decoder layers that attend, and hold Keys; others hold a state in their place, or borrow
+    the Keys of an earlier one."""
+    found = ((layer, attention_of(layer)) for layer in decoder_layers(model))
+    return [layer for layer, own in found if own is not None and not borrows(own)]
+
+
+def borrows(attention: Any) -> bool:
+    """Whether an attention module reads another layer's Keys and Values."""
+    return bool(getattr(attention, "is_kv_shared_layer", False))
+
+
+def number_of(module: nn.Module) -> int | None:
+    """An attention module's number among those of its model's layers that hold Keys; None for one
+    that is not the language model's."""
+    index, kinds = getattr(module, "layer_idx", None), getattr(module.config, "layer_types", None)
+    if index is None or not kinds:
+        return index
+    keys = _with_keys(module.config, kinds)
+    return sum(kind in keys for kind in kinds[:index])
+
+
+def norm_behind(layer: nn.Module) -> nn.Module | None:
+    """The norm between a decoder layer's attention and the residual stream, as in Gemma and GLM-4;
+    None where the output is added as it is."""
+    if hasattr(layer, "post_feedforward_layernorm"):
+        return getattr(layer, "post_attention_layernorm", None)
+    return getattr(layer, "post_self_attn_layernorm", None)
+
+
 def window_of(module: nn.Module) -> int | None:
     """Tokens that an attention module's queries see at most; None where there is no window."""
     source = module if hasattr(module, "sliding_window") else getattr(module, "config", None)
@@ -124,7 +143,10 @@ def refuse_unfit(model: PreTrainedModel) -> None:
                 f"{name} has {found}, which compressed attention does not compute. "
                 "Use a plain cache with this model."
             )
-    if any(attention_of(layer) is None for layer in layers):
+    kinds = getattr(config, "layer_types", None) or ["attention"] * len(layers)
+    keys = _with_keys(config, kinds)
+    attend = [attention_of(layer) is not None for layer in layers]
+    if attend != [kind in keys for kind in kinds[: len(layers)]] or not any(attend):
         raise ModelUnsupported(f"{name} does not take a registered attention.")
 
 
@@ -139,7 +161,8 @@ def _unlike_whole(model: PreTrainedModel) -> str:
 
 def _unlike(config: Any) -> str:
     """A feature in a language model's configuration that our attention does not compute."""
-    others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
+    kinds = getattr(config, "layer_types", None) or ()
+    others = _with_keys(config, kinds) - set(KINDS)
     if others:
         return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
     if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
@@ -149,6 +172,19 @@ def _unlike(config: Any) -> str:
     if getattr(config, "alibi", False):
         return EXTRAS["alibi"]
     return ""
+
+
+def _with_keys(config: Any, kinds: Sequence[str]) -> set[str]:
+    """Kinds of layers that hold Keys in transformers' own cache: all but those with a state; all,
+    too, where it knows a kind no better than we do."""
+    if set(kinds) <= set(KINDS):
+        return set(kinds)
+    try:
+        plain = DynamicCache(config=config).layers
+    except (LookupError, AttributeError, TypeError):
+        return set(kinds)
+    pairs = zip(kinds, plain, strict=False)
+    return {kind for kind, layer in pairs if isinstance(layer, CacheLayerMixin)}
 
 
 def _unlike_layer(layer: nn.Module) -> str:
@@ -163,7 +199,7 @@ def _unlike_layer(layer: nn.Module) -> str:
 
 def _unlike_attention(module: nn.Module) -> Iterator[str]:
     """A feature of an attention module that our attention does not compute."""
-    takes = inspect.signature(next(_forwards(module))).parameters
+    takes = inspect.signature(next(_forwards(type(module)))).parameters
     names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
     names |= module._modules.keys()
     given = {name for name in names if _is_given(getattr(module, name, None))}

@@ -4,14 +4,9 @@ layer has stored (Gemma 4)."""
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedModel
 
-from rotatek.bridge.fitness import attention_of, decoder_layers
-
-
-def borrows(attention: Any) -> bool:
-    """Whether an attention module reads another layer's Keys and Values."""
-    return bool(getattr(attention, "is_kv_shared_layer", False))
+from rotatek.bridge.fitness import attention_layers, attention_of, borrows, decoder_layers
 
 
 def lends(attention: Any) -> bool:
@@ -19,16 +14,16 @@ def lends(attention: Any) -> bool:
     return bool(getattr(attention, "store_full_length_kv", False))
 
 
-def cached_layers(model: nn.Module) -> list[nn.Module]:
-    """The decoder layers that have a cache, in order: those that borrow come behind them."""
-    return [layer for layer in decoder_layers(model) if not borrows(attention_of(layer))]
+def owners(model: nn.Module) -> int:
+    """Decoder layers, less those at the end that borrow."""
+    return sum(not borrows(attention_of(layer)) for layer in decoder_layers(model))
 
 
 def lender_of(model: nn.Module, attention: Any) -> int | None:
     """The number of the layer whose Keys and Values an attention module borrows, or None."""
     if not borrows(attention):
         return None
-    modules = [attention_of(layer) for layer in cached_layers(model)]
+    modules = [attention_of(layer) for layer in attention_layers(model)]
     return next(
         number
         for number, module in reversed(list(enumerate(modules)))
@@ -36,16 +31,15 @@ def lender_of(model: nn.Module, attention: Any) -> int | None:
     )
 
 
-def kv_shapes(config: PreTrainedConfig) -> list[tuple[int, int]]:
-    """Key heads and their width, of each layer with a cache.
-
-    Args:
-        config: of a language model.
-    """
-    shapes, shared = [], getattr(config, "num_kv_shared_layers", None) or 0
-    for number in range(config.num_hidden_layers - shared):
+def kv_shapes(model: PreTrainedModel) -> list[tuple[int, int]]:
+    """Key heads and their width, of each layer that holds Keys."""
+    shapes, config = [], model.config.get_text_config()
+    heads = config.num_attention_heads
+    for number, layer in enumerate(decoder_layers(model)):
+        attention = attention_of(layer)
+        if attention is None or borrows(attention):
+            continue
         own = config.per_layer_config[number] if hasattr(config, "per_layer_config") else config
-        heads = config.num_attention_heads
         width = getattr(own, "head_dim", None) or config.hidden_size // heads
         shapes.append((own.num_key_value_heads or heads, width))
     return shapes

@@ -7,7 +7,9 @@ from typing import Final
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-PARTS: Final = ("visual_keys", "visual_values", "text", "bases", "masks", "lengths")
+from rotatek.bridge.state_layers import state_layers, tensors_of
+
+PARTS: Final = ("visual_keys", "visual_values", "text", "state", "bases", "masks", "lengths")
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
@@ -48,4 +50,6 @@ def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:
 def dynamic_bytes(cache: Cache) -> ByteCount:
     """Bytes of a plain transformers cache."""
     layers = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-    return count_bytes([("text", t) for layer in layers for t in (layer.keys, layer.values)])
+    held = [("text", t) for layer in layers for t in (layer.keys, layer.values)]
+    held += [("state", t) for layer in state_layers(cache) for t in tensors_of(layer)]
+    return count_bytes(held)

@@ -291,6 +291,8 @@ def moved(thing: Any, device: torch.device) -> Any:
         return thing.to(device)
     if isinstance(thing, dict):
         return {name: moved(value, device) for name, value in thing.items()}
+    if isinstance(thing, list):
+        return [moved(value, device) for value in thing]
     return type(thing)(**moved(_fields(thing), device)) if _has_fields(type(thing)) else thing
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from rotatek.bridge.attention import tag
+from rotatek.bridge.state_layers import change, key_layers, state_layers, tensors_of
 from rotatek.cache.sliding_window import WindowPositions
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.errors import ModeUnsupported, UserError
@@ -122,27 +123,12 @@ class CompressedLayer(CacheLayerMixin):
             return True
         return self.text is not None and self.text.tables is not None
 
-    def _select(self, change: Callable[[Tensor], Tensor]) -> None:
+    def select(self, how: Callable[[Tensor], Tensor]) -> None:
+        """Apply a batch selection to every tensor."""
         for part in (self.store, self.text):
             if part is not None:
-                part.select(change)
-        self.span = None if self.span is None else self.span.changed(change)
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Follow the beams."""
-        self._select(lambda t: t.index_select(0, beam_idx.to(t.device)))
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat every sample."""
-        self._select(lambda t: t.repeat_interleave(repeats, 0))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some samples."""
-        self._select(lambda t: t[indices.to(t.device)])
-
-    def crop(self, *_: int) -> None:
-        """Refused: dropped channels and tokens cannot come back."""
-        raise not_assisted()
+                part.select(how)
+        self.span = None if self.span is None else self.span.changed(how)
 
     def offload(self) -> None:
         """Refused: the layer is not a pair of tensors."""
@@ -162,12 +148,38 @@ def not_assisted() -> UserError:
 
 
 class AttendingCache(Cache):
-    """A cache whose layers compute attention: a model's call that carries one is compressed."""
+    """A cache whose layers compute attention: a model's call that carries one is compressed. Layers
+    of the model that keep a state have transformers' own (`rotatek.bridge.state_layers`)."""
 
     attends: ClassVar = True
 
     def meet(self, given: Mapping[str, Any]) -> None:
         """See a call's arguments before the model reads them."""
+
+    def end(self) -> None:
+        """Every layer of the language model has run."""
+
+    def crop(self, *_: int) -> None:
+        """Refused: dropped channels and tokens cannot come back, nor earlier states."""
+        raise not_assisted()
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every sample."""
+        self._select(lambda t: t.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some samples."""
+        self._select(lambda t: t[indices.to(t.device)])
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Follow the beams."""
+        self._select(lambda t: t.index_select(0, beam_idx.to(t.device)))
+
+    def _select(self, how: Callable[[Tensor], Tensor]) -> None:
+        for layer in key_layers(self):
+            layer.select(how)
+        for layer in state_layers(self):
+            change(layer, how)
 
 
 class RewindableCache(AttendingCache):
@@ -176,7 +188,7 @@ class RewindableCache(AttendingCache):
     def reserve(self, tokens: int) -> bool:
         """Make capacity for `tokens` more if little is free; whether no tensor had to move."""
         grown = False
-        for layer in self.layers:
+        for layer in key_layers(self):
             text = layer.text
             text.static = False
             layer.follow(tokens)
@@ -188,17 +200,29 @@ class RewindableCache(AttendingCache):
 
     def advance(self) -> None:
         """Count one token that a graph's replay has added."""
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.logical += 1
             layer.text.longest += 1
 
-    def counters(self) -> list[Any]:
-        """Per layer: host counts and a copy of the device's, for `rewind`."""
-        return [(la.logical, la.text.mark()) for la in self.layers]
+    def counters(self) -> Any:
+        """Per layer: host counts and a copy of the device's, and of states, for `rewind`."""
+        return [(la.logical, la.text.mark()) for la in key_layers(self)], self.held_states()
+
+    def held_states(self) -> list[Tensor]:
+        """Copies of all states, which cannot be rewound."""
+        return [tensor.clone() for layer in state_layers(self) for tensor in tensors_of(layer)]
+
+    def rewind_states(self, states: list[Tensor]) -> None:
+        """Undo what was done to states since `held_states`; their addresses stay."""
+        own = (tensor for layer in state_layers(self) for tensor in tensors_of(layer))
+        for mine, before in zip(own, states, strict=True):
+            mine.copy_(before)
 
     @torch.inference_mode()  # as the prefill that made the lengths
-    def rewind(self, counters: list[Any]) -> None:
+    def rewind(self, counters: Any) -> None:
         """Forget the text added since `counters` were taken; buffers and addresses stay."""
-        for layer, (logical, mark) in zip(self.layers, counters, strict=True):
+        texts, states = counters
+        for layer, (logical, mark) in zip(key_layers(self), texts, strict=True):
             layer.logical = logical
             layer.text.rewind(mark)
+        self.rewind_states(states)

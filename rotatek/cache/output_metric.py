@@ -1,9 +1,14 @@
-"""The output projection's metric: in it an error of the Values is an error of the output."""
+"""The output projection's metric: in it an error of the Values is an error of the output.
+
+S = (sum over a kv head's query heads of W_o^T W_o)^(1/2), computed once a model; caches only read
+it.
+"""
 
 import importlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -11,31 +16,13 @@ from torch import Tensor, nn
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.methods import rotation
 
-HELD: Final = "rotatek_output_metric"  # the attribute of an attention module
+Roots = tuple[Tensor, Tensor]
+# S and S^-1 of attention modules, and of which weights: none for a quantised W_o, whose weights
+# cannot be read. Beside the modules, for nothing is written to a model; they go when it goes.
+_HELD: Final[WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]] = WeakKeyDictionary()
 
 
-class OutputMetric:
-    """S and S^-1 of one attention module's output projection, and of which weights they are.
-
-    S = (sum over a kv head's query heads of W_o^T W_o)^(1/2): the metric in which an error of the
-    Values is an error of the layer's output. The module holds it, so that it is computed once a
-    model and lives as long as the model does; caches only read it.
-
-    Attributes:
-        roots: S and S^-1, [Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read.
-        weights: which weights they were computed from.
-    """
-
-    def __init__(
-        self, roots: tuple[Tensor, Tensor] | None = None, weights: tuple[Any, ...] | None = None
-    ) -> None:
-        self.roots, self.weights = roots, weights
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OutputMetric, ()  # a copy of the model computes its own
-
-
-def output_metric(module: nn.Module, key: Tensor) -> tuple[Tensor, Tensor] | None:
+def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
     """An attention module's metric and its inverse, computed when first asked for.
 
     They are computed again where the weights have moved or changed since. Changes that PyTorch does
@@ -50,23 +37,22 @@ def output_metric(module: nn.Module, key: Tensor) -> tuple[Tensor, Tensor] | Non
     """
     projection = getattr(module, "o_proj", None)
     weights = _version(getattr(projection, "weight", None))
-    held = vars(module).get(HELD)
-    if held is None or held.weights != weights:
+    held = _HELD.get(module)
+    if held is None or held[1] != weights:
         with torch.inference_mode(False), torch.no_grad(), _loaded(projection, key):
             weight = getattr(projection, "weight", None)
             known = weight if weight is not None and weight.is_floating_point() else None
-            held = OutputMetric(None if known is None else _output_roots(known, key), weights)
-        setattr(module, HELD, held)
-    roots: tuple[Tensor, Tensor] | None = held.roots
-    return roots
+            held = None if known is None else _output_roots(known, key), weights
+        _HELD[module] = held
+    return held[0]
 
 
 def held_metrics(model: nn.Module) -> Iterator[Tensor]:
-    """What the attention modules of a model hold by now: tensors that all its caches share."""
+    """The metrics of a model so far: tensors that all its caches share."""
     for layer in decoder_layers(model):
-        held = vars(attention_of(layer) or layer).get(HELD)
-        if held is not None and held.roots is not None:
-            yield from held.roots
+        held = _HELD.get(attention_of(layer) or layer)
+        if held is not None and held[0] is not None:
+            yield from held[0]
 
 
 def _version(weight: Any) -> tuple[Any, ...] | None:
@@ -89,7 +75,7 @@ def _loaded(projection: Any, key: Tensor) -> AbstractContextManager[Any]:
     return loading
 
 
-def _output_roots(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+def _output_roots(weight: Tensor, key: Tensor) -> Roots:
     heads, d = key.shape[1], key.shape[3]
     blocks = weight.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)  # [Hkv, G, hidden, d]
     return rotation.metric_root((blocks.transpose(-1, -2) @ blocks).sum(1))

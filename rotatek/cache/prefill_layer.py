@@ -115,6 +115,7 @@ class PlannedLayer(CompressedLayer):
         self.first, self.turn = self.text is None, None
         if self.pending:
             out = full() if self.first else self._attend_behind(module, query, key, value, scale)
+            self.plan.leave(module, out)
             self.store_prefill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
@@ -210,6 +211,7 @@ class PlannedLayer(CompressedLayer):
                 window.alive,
                 self.index,
                 entering=self.plan.entering,
+                gain=self.plan.gain,
                 text=said,
             )
         self._store(module, key, states, order, held)

@@ -15,6 +15,7 @@ from torch import Tensor
 from kernels.planes import Planes, data_bytes
 from kernels.reference import Visual
 from rotatek.bridge.row_layout import TEXT_STEP
+from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.sliding_window import NOWHERE
@@ -34,7 +35,9 @@ def bytes_by_prompt(cache: RotateKCache) -> list[int]:
     """
     totals = _marks(cache)
     shared: set[int] = set()  # what layers have in common
-    for layer in cache.layers:
+    for layer in state_layers(cache):
+        totals = totals + sum(t.nbytes for t in tensors_of(layer)) // len(totals)
+    for layer in key_layers(cache):
         totals = totals + _text(layer, cache.settings.channels.recent_text)
         if layer.span is not None and _is_new(layer.span.text, shared):
             places = (layer.span.text < NOWHERE).sum(1) + (layer.span.visual >= 0).sum(1) + 1

@@ -16,10 +16,19 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import is_watched, prepare
-from rotatek.bridge.fitness import device_of, unwrapped
-from rotatek.bridge.kv_sharing import cached_layers
+from rotatek.bridge.attention import accepted, is_watched
+from rotatek.bridge.fitness import attention_layers, decoder_layers, device_of
 from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.bridge.state_layers import (
+    among_states,
+    change,
+    forget_states,
+    key_layers,
+    restore,
+    state_layers,
+    state_of,
+    tensors_of,
+)
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.layer import RewindableCache, not_assisted
@@ -42,7 +51,7 @@ class RotateKCache(RewindableCache):
     On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
 
     Args:
-        model: a loaded vision-language model; it is prepared on first use.
+        model: a loaded vision-language model, or a wrapper around one; nothing of it is changed.
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
@@ -51,7 +60,7 @@ class RotateKCache(RewindableCache):
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
-        ModelUnsupported: for a model that cannot be prepared.
+        ModelUnsupported: for one whose attention is not computed here.
         CalibrationUnusable: for a calibration file of another model, or a missing one.
     """
 
@@ -65,10 +74,10 @@ class RotateKCache(RewindableCache):
         plan: TokenPlan | None = None,
     ) -> None:
         settings = settings or Settings()
-        model = unwrapped(prepare(model))
+        model = accepted(model)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
-        count = len(cached_layers(model))
+        count = len(attention_layers(model))
         method = settings.channels
         filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
@@ -90,7 +99,8 @@ class RotateKCache(RewindableCache):
         self._prompt = plan  # `reset` restores it
         self._by_ids = True  # whether visual tokens are known by their ids
         self._again = False  # whether a prompt comes behind `reset`
-        super().__init__(layers=[PlannedLayer(i, plan, filling) for i in range(plan.layers)])
+        keys = [PlannedLayer(number, plan, filling) for number in range(plan.layers)]
+        super().__init__(layers=among_states(model, keys))
         self._steps: StepGraph | None = StepGraph()
 
     @property
@@ -133,7 +143,7 @@ class RotateKCache(RewindableCache):
             kwargs: the others, with this cache.
         """
         steps = self._steps
-        if steps is None or not self.layers[-1].is_filled:
+        if steps is None or not self._filled:
             return forward(*args, **kwargs)
         kind = None if args else self._replayable(kwargs)
         if kind is None:
@@ -155,11 +165,13 @@ class RotateKCache(RewindableCache):
         Raises:
             ModeUnsupported: for assisted decoding.
         """
-        if self.layers[-1].is_filled:
+        if self._filled:
             self._look_for_pictures(given)
             if not torch.is_inference_mode_enabled():
-                for layer in self.layers:
+                for layer in key_layers(self):
                     layer.text.leave_inference()
+                for layer in state_layers(self):
+                    change(layer, lambda t: t.clone() if t.is_inference() else t)
             return
         if self._again:
             self._begin_again(given)
@@ -167,6 +179,15 @@ class RotateKCache(RewindableCache):
         drafted = kept - 1 if isinstance(kept, int) else 0
         if drafted > 0 and ids is not None and ids.shape[1] == self.plan.length + drafted:
             raise not_assisted()
+
+    @property
+    def _filled(self) -> bool:
+        """Whether the prefill has been stored, in every layer."""
+        return all(layer.is_filled for layer in key_layers(self))
+
+    def end(self) -> None:
+        """The prefill is over, if this was one."""
+        self.plan.end()
 
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""
@@ -179,10 +200,10 @@ class RotateKCache(RewindableCache):
         known = {name: given[name] for name in names if given.get(name) is not None}
         if self._by_ids and model is not None and "input_ids" in known:
             layout = layout_of(model, known)
-            self.plan = TokenPlan(layout, self.settings.pruning, len(self.layers))
+            self.plan = TokenPlan(layout, self.settings.pruning, self.plan.layers)
         else:
             self.plan = self._prompt.anew()
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.begin(self.plan)
         self._again = False
 
@@ -214,17 +235,17 @@ class RotateKCache(RewindableCache):
         mask = inputs.get("attention_mask")
         T = visual.shape[1]
         valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
-        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, len(self.layers), behind=True)
+        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, self.plan.layers, behind=True)
         self.plan = plan
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.begin_turn(plan)
 
     def _look_for_pictures(self, given: Mapping[str, Any]) -> None:
         """Call `expect` for a call with several ids and pictures, if the caller has not."""
-        ids = given.get("input_ids")
-        if not isinstance(ids, Tensor) or ids.shape[1] == 1 or self.layers[0].pending:
+        ids, layers = given.get("input_ids"), key_layers(self)
+        if not isinstance(ids, Tensor) or ids.shape[1] == 1 or layers[0].pending:
             return
-        if any(la.span is not None for la in self.layers) or is_one_of(ids, self._visual).any():
+        if any(la.span is not None for la in layers) or is_one_of(ids, self._visual).any():
             names = ("input_ids", "attention_mask")
             self.expect({name: given[name] for name in names if given.get(name) is not None})
 
@@ -232,19 +253,20 @@ class RotateKCache(RewindableCache):
         """The kind of a call with one token; None for one that has to run normally."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
-        if is_watched() or self.layers[0].filling.recorder is not None:
+        layers = key_layers(self)
+        if is_watched() or layers[0].filling.recorder is not None:
             return None
         kind = kind_of(given)
         if kind is None:
             return None
-        one_device = all(la.text.keys.device == given["input_ids"].device for la in self.layers)
+        one_device = all(la.text.keys.device == given["input_ids"].device for la in layers)
         return kind if one_device else None
 
     def _thaw(self) -> None:
         """Let the text grow again, for a call that no graph serves."""
         if self._steps is not None and self._steps.holding:
             self._steps.forget()
-            for layer in self.layers:
+            for layer in key_layers(self):
                 layer.text.static = False
 
     def save(
@@ -267,12 +289,13 @@ class RotateKCache(RewindableCache):
             CacheFileUnwritable: where the file cannot be written.
         """
         model = self._model()
-        if model is None or not all(layer.is_filled for layer in self.layers):
+        if model is None or not self._filled:
             raise CacheNotStorable
         content = {
             "settings": self.settings.without_paths().as_dict(),
             "plan": self.plan.state(),
-            "layers": [layer.state() for layer in self.layers],
+            "layers": [layer.state() for layer in key_layers(self)],
+            "states": [state_of(layer) for layer in state_layers(self)],
             "notes": notes,
         }
         return cache_file.write(path, model, content, owner)
@@ -291,7 +314,7 @@ class RotateKCache(RewindableCache):
 
         Args:
             path: of the file.
-            model: the one that filled it; it is prepared on first use.
+            model: the one that filled it.
             notes: the dataclass of its notes, where they are one.
             owner: the model's `cache_file.identity`, where it is known already.
             paths: the files that its settings named, which are not in the file: `calibration`.
@@ -306,8 +329,9 @@ class RotateKCache(RewindableCache):
             CompressorMissing: without the package zstandard.
             SettingError: where its method is not installed here.
         """
-        model = unwrapped(prepare(model))
-        places = [device_of(layer) for layer in cached_layers(model)]
+        model = accepted(model)
+        attending = attention_layers(model)
+        places = [device_of(layer) for layer in attending]
         content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
         with cache_file.same_version():
@@ -318,52 +342,61 @@ class RotateKCache(RewindableCache):
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
-            for layer, state, device in zip(cache.layers, content["layers"], places, strict=True):
+            layers = zip(key_layers(cache), content["layers"], places, strict=True)
+            for layer, state, device in layers:
                 layer.restore(cache_file.moved(state, device))
+            others = [la for la in decoder_layers(model) if all(la is not own for own in attending)]
+            known = zip(state_layers(cache), content.get("states", ()), others, strict=True)
+            for layer, state, module in known:
+                restore(layer, cache_file.moved(state, device_of(module)))
         return cache
 
     def fork(self) -> "RotateKCache":
         """A copy that continues from here: it shares the stored visual tokens, which no step
-        writes to, and copies the text.
+        writes to, and copies text and states.
 
         Raises:
             CacheNotStorable: where no prefill has run.
         """
         model = self._model()
-        if model is None or not all(layer.is_filled for layer in self.layers):
+        if model is None or not self._filled:
             raise CacheNotStorable
-        own = self.layers[0].filling
+        own = key_layers(self)[0].filling
         filling = PrefillCompressor(self.settings.channels, None, own.bases, own.pruner)
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes
-        for layer, from_ in zip(cache.layers, self.layers, strict=True):
+        for layer, from_ in zip(key_layers(cache), key_layers(self), strict=True):
             state = from_.state()
             layer.restore(state | {"text": _copied(state["text"])})
+        for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
+            restore(layer, state_of(from_))
         return cache
 
     def make_growing(self) -> None:
         """Let the text grow again after `reserve`: no graph writes to it any more, and no recorder
         reads it."""
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.text.static, layer.filling.recorder = False, None
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of the cache."""
-        for layer in self.layers:
+        for layer in key_layers(self):
             yield from layer.tensors()
+        for layer in state_layers(self):
+            yield from (("state", tensor) for tensor in tensors_of(layer))
 
     def marks(self) -> Iterator[Tensor]:
         """Which tokens of its prompts are visual, padding or kept: two or three bytes a token. An
         empty cache has them for `reset` alone, and counts none."""
-        if any(layer.is_filled for layer in self.layers):
+        if any(layer.is_filled for layer in key_layers(self)):
             for plan in (self.plan, self._prompt):
                 yield from plan.tensors()
 
     def shared(self) -> Iterator[Tensor]:
         """What the cache reads with all others of its model and none holds: the bases of a
-        calibration, and the output metrics that the model keeps."""
-        for layer in self.layers:
+        calibration, and the output metrics of the model."""
+        for layer in key_layers(self):
             if layer.store is not None:
                 yield from layer.store.shared()
         model = self._model()
@@ -381,8 +414,9 @@ class RotateKCache(RewindableCache):
         """Drop every tensor."""
         if self._steps is not None:
             self._steps.forget()
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.reset()
+        forget_states(self)
 
 
 def _copied(thing: Any) -> Any:

@@ -5,9 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 from rotatek.bridge.attention import tag
+from rotatek.bridge.state_layers import emptied, key_layers, restore, state_layers, state_of
 from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.prefill_layer import PlannedLayer
@@ -40,6 +41,7 @@ class _SharedLayer(CompressedLayer):
     ) -> Tensor:
         """Attention output [B, T, Hq, d]."""
         out, states = full(), None
+        self.plan.leave(module, out)
         for number, layer in enumerate(self.members):
             with self._watch(number, key):
                 if isinstance(layer, PlannedLayer):
@@ -78,17 +80,25 @@ class SharedPrefill(AttendingCache):
         for cache in members:
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
+        self._members = members
+        watches = self._watches if timed else None
+        shared = (
+            _SharedLayer(number, plan, layers, watches)
+            for number, layers in enumerate(zip(*map(key_layers, members), strict=True))
+        )
         super().__init__(
             layers=[
-                _SharedLayer(
-                    i,
-                    plan,
-                    [cache.layers[i] for cache in members],
-                    self._watches if timed else None,
-                )
-                for i in range(plan.layers)
+                next(shared) if isinstance(layer, CacheLayerMixin) else emptied(layer)
+                for layer in members[0].layers
             ]
         )
+
+    def end(self) -> None:
+        """The prefill is over: give every member a copy of the states."""
+        self.plan.end()
+        for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
+            for layer in theirs:
+                restore(layer, state_of(own))
 
     @property
     def compress_ms(self) -> list[float]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from rotatek.bridge.cache_argument import NAMES
+from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.layer import RewindableCache
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class StepGraph:
         self.room, self.captures = room, 0
         self.replays = True  # else steps are launched kernel by kernel, with the same capacity
         self._kind: tuple | None = None  # of the step that has run with the present capacity
-        self._held: list[Tensor] = []  # what the graph writes text to
+        self._held: list[Tensor] = []  # what the graph writes text and states to
         self._graph: Any = None
         self._fed: dict[str, Tensor] = {}
         self._answer: tuple[type[ModelOutput], dict[str, Any]] | None = None
@@ -162,7 +163,7 @@ class StepGraph:
             if self.room is not None:
                 if cache.reserve(self.room):
                     self.room = min(2 * self.room, MOST)  # the next time
-                self._held = [layer.text.growing for layer in cache.layers]
+                self._held = _written(cache)
             out = forward(**given)
             self._kind = kind
             return out
@@ -182,13 +183,13 @@ class StepGraph:
 
     def _holds(self, cache: RewindableCache) -> bool:
         """Whether the graph writes a further token to the right slot, inside any window."""
-        return all(
-            layer.text is not None
-            and layer.text.static
-            and layer.text.growing is held
-            and layer.text.longest < layer.text.room
-            and layer.follows
-            for layer, held in zip(cache.layers, self._held, strict=False)
+        if self.room is None:
+            return True
+        layers = key_layers(cache)
+        return (
+            all(layer.text is not None and layer.text.static for layer in layers)
+            and all(mine is held for mine, held in zip(_written(cache), self._held, strict=False))
+            and all(la.text.longest < la.text.room and la.follows for la in layers)
         )
 
     def _begin(
@@ -220,6 +221,12 @@ class StepGraph:
         kind, parts = self._answer
         own = {k: v.clone() if isinstance(v, Tensor) else v for k, v in parts.items()}
         return kind(**{k: cache if v is None else v for k, v in own.items()})
+
+
+def _written(cache: RewindableCache) -> list[Tensor]:
+    """What a step writes to: each layer's text, or its states."""
+    states = [tensor for layer in state_layers(cache) for tensor in tensors_of(layer)]
+    return [*(layer.text.growing for layer in key_layers(cache)), *states]
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.bridge.narrowing import (
@@ -25,9 +25,8 @@ from rotatek.methods.tokens.base import Attended, TokenPruner
 
 @dataclass
 class _Choice:
-    """Rows that stay from layer `layer` on, before the dropped ones are recycled there."""
+    """Rows that stay from the next layer on, before the dropped ones are recycled there."""
 
-    layer: int
     seen: Attended
     scores: Tensor
     kept: Tensor
@@ -37,7 +36,11 @@ _TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, af
 
 
 class TokenPlan:
-    """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills."""
+    """Which rows of one prefill every layer sees. Shared by all layers, and by shared prefills.
+
+    layers: of the model, those that attend. A pruner counts these alone: rows that it drops behind
+    one of them are dropped for the layers with a state that follow, too, which never read them.
+    """
 
     def __init__(
         self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
@@ -52,6 +55,8 @@ class TokenPlan:
         if layout.aside is not None:
             self.logical -= int(layout.aside[0].sum())
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
+        self.norm: nn.Module | None = None  # behind its output projection
+        self._leaving: tuple[nn.Module, Tensor] | None = None  # what projects, and what it is given
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
@@ -105,6 +110,11 @@ class TokenPlan:
         """Whether a decoder layer will drop rows."""
         return self.pruner.stage == "decoder" and self.pruner.kept_share < 1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its prefill is still to come, or runs."""
+        return self._layout is not None
+
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual, text and window rows of the layer now being filled."""
         assert self._rows is not None
@@ -139,15 +149,21 @@ class TokenPlan:
         return self._views[width]
 
     def enter(
-        self, layer: int, hidden: Tensor, mask: Any = None, window: int | None = None
+        self,
+        layer: int,
+        hidden: Tensor,
+        mask: Any = None,
+        window: int | None = None,
+        attends: bool = True,
     ) -> Narrowing | None:
         """A layer's remaining rows, during prefill only; None where none was dropped.
 
         Args:
-            layer: index from 0.
+            layer: index from 0 among all of the model.
             hidden: [B, L', hidden], the previous layer's output.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
             window: most tokens that a row of this layer attends to, where it has a window.
+            attends: or keeps a state, whose mask says which rows are no padding, [B, L'].
 
         Raises:
             ModeUnsupported: for rows other than all those of the prompt.
@@ -158,7 +174,7 @@ class TokenPlan:
             self._meet(hidden)
         if layer == 0 and self.prunes:
             self._memory = self.pruner.look(hidden, self._layout)
-        if self._choice is not None and self._choice.layer == layer:
+        if self._choice is not None:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self._entering = hidden
@@ -169,6 +185,10 @@ class TokenPlan:
             self._lent[layer] = every.expand_as(self._layout.valid), self._layout.valid
         if self._source is None and not self.behind:
             return None
+        if not attends:
+            valid = self._layout.valid.to(hidden.device)
+            padded = None if bool(valid.all()) else valid
+            return None if self._source is None else Narrowing(hidden, self._source, padded)
         kind = id(mask), window  # the caller holds its mask as long as the prefill runs
         if kind not in self._masks:
             self._masks[kind] = self._mask_among_rows(mask, window)
@@ -180,9 +200,9 @@ class TokenPlan:
 
         Args and result are those of `enter`.
         """
-        if self.layers - 1 not in self._lent:
+        if not self._lent:
             return None
-        (source, _), (seen, valid) = self._lent[self.layers - 1], self._lent[lender]
+        (source, _), (seen, valid) = self._lent[max(self._lent)], self._lent[lender]
         rows = source[:, -hidden.shape[1] :]
         mask = rows_mask(rows, seen, valid, window).to(hidden.device)
         is_sliced = hidden.shape[1] < source.shape[1]
@@ -261,11 +281,27 @@ class TokenPlan:
             return None  # a prompt in chunks, which is refused where it is stored
         return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
 
+    def leave(self, attention: nn.Module, out: Tensor) -> None:
+        """See the present layer's output [B, L', Hq, d], before its projection `o_proj`."""
+        self._leaving = None if self.norm is None else (attention, out)
+
+    def gain(self) -> Tensor | None:
+        """By how much the norm behind the present layer's output projection changes the squared
+        size of the window's rows, [B]; None where outputs are added as they are."""
+        if self.norm is None or self._leaving is None or self._rows is None:
+            return None
+        attention, out = self._leaving
+        project: Any = attention.o_proj
+        rows = self._rows[2].to(out.device).gather(out.transpose(1, 2)).transpose(1, 2)
+        before = project(rows.flatten(2))  # [B, W, hidden]
+        size, changed = (x.float().square().sum((1, 2)) for x in (before, self.norm(before)))
+        return changed / size.clamp(min=1e-30)
+
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
 
         Args:
-            layer: index from 0.
+            layer: index from 0 among those that attend.
             query: [B, Hq, L', d].
             keys: [B, Hkv, L', d].
             scale: what scores are multiplied by.
@@ -280,13 +316,15 @@ class TokenPlan:
             layout = self._layout.to(query.device)
             seen = Attended(query, keys, layout, scale, keep, memory)
             scores = self.pruner.rank(seen)
-            self._choice = _Choice(layer + 1, seen, scores, self.pruner.choose(seen, scores))
-        self._entering = None
-        if layer == self.layers - 1:  # the prefill is over: nothing of it needs to stay
-            self._layout = self._all = self._rows = self._source = None
-            self._memory = self.mask = None
-            self._masks.clear()
-            self._views.clear()
+            self._choice = _Choice(seen, scores, self.pruner.choose(seen, scores))
+        self._entering = self.norm = self._leaving = None
+
+    def end(self) -> None:
+        """Let go of what the prefill needed: it is over."""
+        self._layout = self._all = self._rows = self._source = None
+        self._memory = self.mask = self._entering = self.norm = None
+        self._masks.clear()
+        self._views.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:

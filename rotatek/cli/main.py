@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit status: 0, or 2 for a refusal, or the command's result.
     """
+    _open_streams()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     words = list(sys.argv[1:] if argv is None else argv)
@@ -80,6 +81,16 @@ def sentence_of(error: Exception) -> str:
         reason = error.strerror or type(error).__name__
         return f"{error.filename} cannot be used: {reason.lower()}. Give another name or folder."
     return public_message(error)
+
+
+def _open_streams() -> None:
+    """Write answers to stderr where the caller has closed stdout, and nowhere where that is closed,
+    too. No file gets the number of a closed stream, or what libraries print would be in it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for the whole process
+    sys.stdout = sys.stdout or sys.stderr
 
 
 def _drop_output() -> None:

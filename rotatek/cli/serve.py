@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rotatek.cli.settings_arguments import add_settings, settings_of
-from rotatek.cluster import quiet
+from rotatek.cluster import ray_environment
 from rotatek.errors import SettingError, UserError
 from rotatek.methods.settings import Settings
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
     from rotatek.server.api_keys import keys_here  # noqa: PLC0415
     from rotatek.server.chat_app import Bounds, ChatApp  # noqa: PLC0415
-    from rotatek.server.process import serve  # noqa: PLC0415
+    from rotatek.server.uvicorn_server import serve  # noqa: PLC0415
     from rotatek.service.model_list import models_of  # noqa: PLC0415
     from rotatek.service.service import Service  # noqa: PLC0415
 
@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> None:
     offered = models_of(args.model or ["pocket"])
     service = Service(offered, lambda source: Engine(source, args.device, graphs=args.graph))
     keys = keys_here(args.api_keys)
-    door = ChatApp(service, settings, keys, Bounds(args.answers, args.queue))
+    api = ChatApp(service, settings, keys, Bounds(args.answers, args.queue))
     logging.getLogger("rotatek").info(
         "loading %s, then http://%s:%d/v1%s", offered[0].name, args.host, args.port,
         "" if keys else " (no API key is asked for)",
     )  # fmt: skip
-    serve(door, args.host, args.port)
+    serve(api, args.host, args.port)
 
 
 def replicas(args: argparse.Namespace, settings: Settings) -> None:
@@ -78,11 +78,11 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     Raises:
         UserError: where Ray or the page is not installed.
     """
-    quiet.prepare_for("--replicas")
+    ray_environment.prepare_for("--replicas")
     if any(find_spec(name) is None for name in ("gradio", "plotly")):
         raise UserError("Replicas are served together with the page. Install rotatek[app].")
     from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
-    from rotatek.cluster.local import gpus_here, serve  # noqa: PLC0415
+    from rotatek.cluster.local_cluster import gpus_here, serve  # noqa: PLC0415
     from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

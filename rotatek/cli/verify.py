@@ -54,15 +54,15 @@ def run(args: argparse.Namespace) -> None:
             raise SettingError(name, f"a whole number from {low} to {high:,}", value)
     suite = _suite(args)
     from rotatek import models  # noqa: PLC0415  # keeps --help quick
-    from rotatek.evaluation.verification import BRIEF, SampledSuite, Verification  # noqa: PLC0415
+    from rotatek.evaluation.verification import BRIEF, Verification, sampled  # noqa: PLC0415
 
-    sampled = SampledSuite(suite, args.pictures, args.seed)
-    if not sampled.items:
+    chosen = sampled(suite, args.pictures, args.seed)
+    if not chosen.items:
         raise UserError("No picture has a second question. Give pictures with two questions each.")
     vlm = models.load(args.model, args.device)
     brief = "" if vlm.name in EMBEDDED_MODELS else BRIEF
     suffix = brief if args.suffix is None else args.suffix
-    verification = Verification(vlm, sampled, args.out, 60 * args.minutes, args.side, suffix)
+    verification = Verification(vlm, chosen, args.out, 60 * args.minutes, args.side, suffix)
     text, _ = verification.run(lambda sentence: print(sentence, file=sys.stderr))
     say(text.rstrip("\n"))
 

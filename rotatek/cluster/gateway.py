@@ -14,10 +14,10 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
-from rotatek.cluster.ports import stay_inside
+from rotatek.cluster.affinity_router import HomeRouter
+from rotatek.cluster.loopback_port import stay_inside
 from rotatek.cluster.remote_engine import RemoteEngine
 from rotatek.cluster.replica import Replica
-from rotatek.cluster.router import HomeRouter
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here
 from rotatek.server.chat_app import Bounds, ChatApp
@@ -74,10 +74,10 @@ class Gateway:
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
         service.conversations = ConversationStore(MOST * plan.most, MOST_BYTES * plan.most)
         bounds = Bounds(plan.answers * plan.most, plan.queue)
-        self.door = ChatApp(
+        self.api = ChatApp(
             service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
         )
-        self._app = _with_page(self.door) if plan.page else self.door.app()
+        self._app = _with_page(self.api) if plan.page else self.api.app()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """The application to which Ray Serve passes requests."""
@@ -125,9 +125,9 @@ def build(plan: Deployment) -> serve.Application:
     return front.bind(plan, *models)
 
 
-def _with_page(door: ChatApp) -> ASGIApp:
+def _with_page(api: ChatApp) -> ASGIApp:
     """The API, served together with the page."""
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     from rotatek.page.server import beside  # noqa: PLC0415  # gradio takes seconds
 
-    return beside(door.routes(), door.service)
+    return beside(api.routes(), api.service)

@@ -9,6 +9,7 @@ from PIL.Image import Image
 from ray import serve
 
 from rotatek.bridge.attention import StopFlag
+from rotatek.cluster.loopback_port import stay_inside
 from rotatek.cluster.messages import (
     ConversationLost,
     Job,
@@ -17,7 +18,6 @@ from rotatek.cluster.messages import (
     RemoteRequest,
     Started,
 )
-from rotatek.cluster.ports import stay_inside
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
@@ -26,7 +26,7 @@ from rotatek.errors import RequestTooLong, UserError, public_error
 from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import Message
 from rotatek.inputs.request import Request
-from rotatek.server.runs import Runs
+from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
 KEY: Final = "talk"  # of what waits here
@@ -52,7 +52,7 @@ class Replica:
         self.home = serve.get_replica_context().replica_id.unique_id
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
-        self.runs, self.waiting = Runs(answers, PATIENT), ConversationStore()
+        self.workers, self.waiting = WorkerPool(answers, PATIENT), ConversationStore()
         self._stops: dict[str, StopFlag] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
@@ -61,7 +61,7 @@ class Replica:
         stop = self.engine.flag()
         self._stops[job.key] = stop
         try:
-            told = self.runs.events(lambda: self._events(job, stop), stop)
+            told = self.workers.events(lambda: self._events(job, stop), stop)
             async with aclosing(told):
                 async for event in told:
                     yield event
@@ -102,12 +102,12 @@ class Replica:
             yield Started(self.home)
             yield from events
             if job.talk and waiting.conversation.is_open:
-                self.waiting.keep(job.talk, waiting)
+                self.waiting.hold(job.talk, waiting)
                 is_kept = True
                 yield KeptConversation(waiting.conversation.cache_bytes, read)
         except UserError as error:
             if found is not None and found.conversation.is_open:
-                self.waiting.keep(job.talk, found)
+                self.waiting.hold(job.talk, found)
                 is_kept = True
             yield Refused(error)
         except Exception as error:

@@ -43,6 +43,7 @@ class Shape(NamedTuple):
         visual: visual tokens of the prompt.
         text: its other tokens.
         itemsize: bytes of a number as the model computes.
+        state: bytes of layers that have a state in place of Keys.
     """
 
     layers: int
@@ -51,11 +52,12 @@ class Shape(NamedTuple):
     visual: int
     text: int
     itemsize: int
+    state: int = 0
 
     @classmethod
     def of(cls, vlm: VisionLanguageModel, prompt: Prompt) -> "Shape":
         """That of one prompt."""
-        shapes, visual = kv_shapes(vlm.text_config), prompt.visual_tokens
+        shapes, visual = kv_shapes(vlm.model), prompt.visual_tokens
         layers, heads = len(shapes), shapes[0][0]
         return cls(
             layers,
@@ -64,6 +66,7 @@ class Shape(NamedTuple):
             visual,
             prompt.ids.shape[1] - visual,
             vlm.model.get_input_embeddings().weight.element_size(),
+            vlm.state_bytes,
         )
 
     @property
@@ -74,15 +77,15 @@ class Shape(NamedTuple):
     @property
     def full(self) -> int:
         """Bytes of the uncompressed cache."""
-        return self.token * (self.visual + self.text)
+        return self.token * (self.visual + self.text) + self.state
 
     def budget(self, times: float) -> float:
         """Bytes of a cache whose visual tokens take `times` times less, in any form.
 
-        Every method stores text in the same way, so text is not counted.
+        Every method stores text and states in the same way, so only visual tokens are fewer.
         """
         rows = -(-self.text // TEXT_STEP) * TEXT_STEP
-        return self.token * (rows + self.visual / times)
+        return self.token * (rows + self.visual / times) + self.state
 
 
 def predicted(settings: Settings, shape: Shape) -> int:
@@ -106,7 +109,7 @@ def predicted(settings: Settings, shape: Shape) -> int:
     lengths = 4 * (shape.layers + len(set(counts)))  # a count a layer, and shared ones of the rows
     drops = settings.prunes_tokens and settings.pruning.stage == "decoder"
     marks = (3 if drops else 2) * (counts[0] + shape.text)  # rows that are visual, padding, kept
-    return int(visual.sum()) + text + lengths + marks
+    return int(visual.sum()) + text + lengths + marks + shape.state
 
 
 def measured(

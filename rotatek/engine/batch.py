@@ -6,12 +6,14 @@ call (`rotatek.engine.row_group_layer`); other forms have calls of their own, in
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
+from rotatek.bridge.state_layers import emptied, forget_states, key_layers, state_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import CompressedLayer, RewindableCache
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -20,6 +22,7 @@ from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.pools import Copy, Shift
 from rotatek.engine.row_group import RowGroup, key_of
 from rotatek.engine.row_group_layer import LayerRows, RowGroupLayer, layer_rows_of
+from rotatek.engine.state_rows import StateRows
 from rotatek.models.memory import is_out_of_memory
 
 log = logging.getLogger("rotatek")
@@ -69,7 +72,7 @@ class RunningBatch(RewindableCache):
     """Rows of many caches, which join and leave between steps.
 
     Args:
-        layers: of the model.
+        like: any cache of the model, for its kinds of layers.
         rebuilt: rebuild Keys and Values once, as a cache joins, where its method would rebuild them
             at every step: faster and larger. For the evaluation.
         steps: replays steps as a CUDA graph, from `freeze` on.
@@ -80,11 +83,20 @@ class RunningBatch(RewindableCache):
     """
 
     def __init__(
-        self, layers: int, *, rebuilt: bool = False, steps: StepGraph | None = None
+        self, like: Cache, *, rebuilt: bool = False, steps: StepGraph | None = None
     ) -> None:
         self._watchers: dict[int, Sequence[Watcher]] = {}  # by index in the batch
         self._watching: dict[int, Sequence[Watcher]] = {}  # by number
-        super().__init__(layers=[BatchLayer(i, self._watchers) for i in range(layers)])
+        numbers = count()
+        super().__init__(
+            layers=[
+                BatchLayer(next(numbers), self._watchers)
+                if isinstance(layer, CacheLayerMixin)
+                else emptied(layer)
+                for layer in like.layers
+            ]
+        )
+        self._states = StateRows(state_layers(self))
         self.rebuilt, self._graph = rebuilt, steps
         self.static = False
         self.moved, self._uncaptured = 0, -1  # where a step could not be captured
@@ -122,8 +134,10 @@ class RunningBatch(RewindableCache):
         Returns:
             The numbers of each cache's rows.
         """
-        layers = range(len(self.layers))
-        pieces = [[layer_rows_of(c, i, tokens, self.rebuilt) for i in layers] for c in caches]
+        pieces = [
+            [layer_rows_of(layer, tokens, self.rebuilt) for layer in key_layers(cache)]
+            for cache in caches
+        ]
         keys = [key_of(own) for own in pieces]
         if not self._groups.keys() >= set(keys):
             self._drop_empty()  # a graph has to be captured again anyway
@@ -131,17 +145,24 @@ class RunningBatch(RewindableCache):
             for key in dict.fromkeys(keys):
                 alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
                 self._fit(key, alike, tokens if reserve else 0, growth if self.static else 1.0)
+            rows = sum(group.size for group in self._groups.values())
+            self.moved += self._states.fit(state_layers(caches[0]), rows)
         except BaseException:
             self.moved += 1
             self._drop_empty()
             self._order()
             raise
         numbers = self._add(keys, pieces)
-        for cache in caches:
-            _strip(cache)
         for mine, seeing in zip(numbers, watchers, strict=False):
             self._watching |= dict.fromkeys(mine, seeing) if seeing else {}
-        self._order()
+        states = {
+            number: (state_layers(cache), row)
+            for cache, mine in zip(caches, numbers, strict=True)
+            for row, number in enumerate(mine)
+        }
+        self._order(states)
+        for cache in caches:
+            _strip(cache)
         return numbers
 
     def _fit(
@@ -160,7 +181,7 @@ class RunningBatch(RewindableCache):
             group.shrink()
         if key not in self._groups:
             self._groups[key] = group
-            for layer, slots in zip(self.layers, group.slots, strict=True):
+            for layer, slots in zip(key_layers(self), group.slots, strict=True):
                 layer.groups.append(slots)
 
     def _add(
@@ -188,7 +209,7 @@ class RunningBatch(RewindableCache):
         empty = [key for key, group in self._groups.items() if not group.taken]
         for key in [key for key in empty if self._groups[key].apart or not kept]:
             place = list(self._groups).index(key)
-            for layer in self.layers:
+            for layer in key_layers(self):
                 del layer.groups[place]
             del self._groups[key]
             self.moved += 1
@@ -216,28 +237,32 @@ class RunningBatch(RewindableCache):
             self._watching.pop(number, None)
         self._drop_empty(kept=self.static and bool(self._logical))
         self._order()
+        if not (self.static and self.order):
+            self._states.shrink()
 
     def _restore(self, number: int, cache: Cache) -> None:
         """Give one row back to the cache it came from."""
+        self._states.give(number, state_layers(cache))
         group = next(group for group in self._groups.values() if number in group.places)
         place, logical = group.places.index(number), self._logical[number] + self._steps
-        for index, slots in enumerate(group.slots):
+        for held, slots in zip(key_layers(cache), group.slots, strict=True):
             store, text = slots.restored(place)
             if isinstance(cache, RotateKCache):
-                held = cache.layers[index]
                 held.store, held.text, held.logical = store, text, logical
             else:
-                _refill(cache.layers[index], text, logical)
+                _refill(held, text, logical)
 
-    def _order(self) -> None:
-        """Set each row's index, its visible length, and the largest length."""
+    def _order(self, joined: Mapping[int, tuple[Any, int]] | None = None) -> None:
+        """Set each row's index, its state, its visible length, and the largest length; joined: the
+        states of new rows."""
         self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
+        self._states.place(self.order, joined or {})
         self._watchers.clear()
         for place, number in enumerate(self.order):
             if number in self._watching:
                 self._watchers[place] = self._watching[number]
         longest = self._steps + max(self._logical.values(), default=0)
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.logical = longest
 
     def freeze(self) -> None:
@@ -255,6 +280,7 @@ class RunningBatch(RewindableCache):
             group.shrink()
         self.moved += 1
         self._order()
+        self._states.shrink()
 
     def run(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -285,7 +311,7 @@ class RunningBatch(RewindableCache):
 
     def advance(self) -> None:
         """Count the step that a graph's replay has taken."""
-        for layer in self.layers:
+        for layer in key_layers(self):
             layer.logical += 1
             for slots in layer.groups:
                 slots.advance()
@@ -294,22 +320,33 @@ class RunningBatch(RewindableCache):
         """Count a step that every row has taken."""
         self._steps += 1
 
-    def counters(self) -> list[Any]:
-        """Per layer: what `rewind` needs; costs nothing."""
-        return [(la.logical, [slots.grown() for slots in la.groups]) for la in self.layers]
+    def counters(self) -> Any:
+        """Per layer: what `rewind` needs. It costs nothing but copies of the states, and these are
+        not made for a step that is replayed: where that fails, so does the device."""
+        grown = [(la.logical, [slots.grown() for slots in la.groups]) for la in key_layers(self)]
+        return grown, None if self.replays else self.held_states()
 
     @torch.inference_mode()
-    def rewind(self, counters: list[Any]) -> None:
-        """Forget the tokens added since `counters` were taken."""
-        for layer, (logical, grown) in zip(self.layers, counters, strict=True):
+    def rewind(self, counters: Any) -> None:
+        """Forget the tokens added since `counters` were taken.
+
+        Raises:
+            RuntimeError: where the states of a replayed step cannot be rewound.
+        """
+        texts, states = counters
+        for layer, (logical, grown) in zip(key_layers(self), texts, strict=True):
             layer.logical = logical
-            for slots, count in zip(layer.groups, grown, strict=True):
-                slots.rewind(count)
+            for slots, tokens in zip(layer.groups, grown, strict=True):
+                slots.rewind(tokens)
+        if states is None and self._states.layers:
+            raise RuntimeError("a replayed step's states are gone")
+        self.rewind_states(states or [])
         self._order()
 
     def tensors(self) -> list[Tensor]:
         """All tensors, spare capacity included."""
-        return [tensor for group in self._groups.values() for tensor in group.tensors()]
+        groups = [tensor for group in self._groups.values() for tensor in group.tensors()]
+        return groups + self._states.tensors()
 
     @property
     def bytes(self) -> int:
@@ -341,15 +378,18 @@ def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]
 
 def _strip(cache: Cache) -> None:
     """Drop a cache's tensors, and keep its settings."""
+    forget_states(cache)
     if not isinstance(cache, RotateKCache):
         cache.layers[:] = [_empty_like(layer) for layer in cache.layers]
         return
-    for layer in cache.layers:
+    for layer in key_layers(cache):
         layer.store = layer.text = None
 
 
-def _empty_like(plain: Any) -> DynamicLayer:
+def _empty_like(plain: Any) -> Any:
     """An empty layer of transformers' own, of a layer's kind."""
+    if not isinstance(plain, CacheLayerMixin):
+        return plain
     if plain.is_sliding:
         return DynamicSlidingWindowLayer(sliding_window=plain.sliding_window)
     return DynamicLayer()

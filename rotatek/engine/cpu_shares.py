@@ -24,6 +24,7 @@ from rotatek.engine.device_turns import DeviceTurns
 AVAILABLE: Final = torch.get_num_threads()  # before any work has taken a share
 WIDEST: Final = 4  # cores that one prompt still makes good use of
 SAMPLE_S: Final = 0.2  # between two measurements of other processes' load
+STALE_S: Final = 1.0  # over a longer time, a mean says little about now
 STAT: Final = "/proc/stat"  # of Linux; elsewhere other processes are not counted
 
 
@@ -31,7 +32,7 @@ class Neighbours:
     """The number of the machine's cores that other processes do not use.
 
     Args:
-        stat: the file with the kernel's counters of processor time.
+        stat: the file with the kernel's counters of processor time; `loadavg` lies beside it.
     """
 
     def __init__(self, stat: str = STAT) -> None:
@@ -42,7 +43,8 @@ class Neighbours:
         self._free = math.inf
 
     def free_cores(self) -> float:
-        """Over the last sample of at least `SAMPLE_S`; infinity where nothing is known."""
+        """Over the last sample of at least `SAMPLE_S`; at the first piece of work after a pause, by
+        the threads that run at this moment. Infinity where nothing is known."""
         if time.monotonic() >= self._next and self._lock.acquire(blocking=False):
             try:
                 self._sample()
@@ -52,11 +54,25 @@ class Neighbours:
 
     def _sample(self) -> None:
         now, before = self._read(), self._last
+        is_stale = time.monotonic() > self._next + STALE_S
         self._last, self._next = now, time.monotonic() + SAMPLE_S
+        running = self._running() if is_stale else 0
+        if running:
+            self._free = max(1, self._cores + 1 - running)  # one of them is ours
+            return
         if now is None or before is None or now[0] <= before[0]:
             return
         whole, idle, own = (new - old for new, old in zip(now, before, strict=True))
         self._free = self._cores * min(1.0, max(0.0, (idle + own) / whole))
+
+    def _running(self) -> int:
+        """Threads that run or wait for a core; 0 where the kernel does not say."""
+        try:
+            path = os.path.join(os.path.dirname(self._stat), "loadavg")
+            with open(path, encoding="ascii") as file:
+                return int(file.read().split()[3].split("/")[0])
+        except (OSError, ValueError, IndexError):
+            return 0
 
     def _read(self) -> tuple[float, float, float] | None:
         """Seconds of all cores together, of idle ones, and of this process."""

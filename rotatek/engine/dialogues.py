@@ -82,7 +82,7 @@ def converse_caches(
     Yields:
         caches' numbers as all their rows have ended.
     """
-    batch = RunningBatch(len(caches[0].layers), rebuilt=True)
+    batch = RunningBatch(caches[0], rebuilt=True)
     rows = [one for each in dialogues for one in each]
     parts = batch.join(caches, max(one.room for one in rows) + 1, reserve=graph)
     if graph:

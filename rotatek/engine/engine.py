@@ -215,11 +215,11 @@ class Engine:
         visual = prompt.visual_tokens
         text = self.vlm.full_bytes(prompt.ids.shape[1] - visual + new_tokens)
         shares = sum(settings.nominal_kv for settings in columns.values())
-        return round(len(columns) * text + shares * self.vlm.full_bytes(visual))
+        return round(len(columns) * text + shares * self.vlm.full_bytes(visual, states=0))
 
     def _held(self, columns: list[Sequence], new_tokens: int) -> int:
         """Bytes that caches take once their answers are as long as they may be."""
-        room = len(columns) * self.vlm.full_bytes(new_tokens)
+        room = len(columns) * self.vlm.full_bytes(new_tokens, states=0)
         return room + sum(column.bytes().total for column in columns)
 
     def _failed(self, failure: Exception) -> Failed:

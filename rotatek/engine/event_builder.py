@@ -132,7 +132,7 @@ def _by_part(
     """Divide the bytes of a plain cache, whose tensors hold visual and text tokens together."""
     if not column.settings.is_baseline:
         return parts
-    visual = vlm.full_bytes(prompt.visual_tokens + column.added[0])
+    visual = vlm.full_bytes(prompt.visual_tokens + column.added[0], states=0)
     half = min(visual, parts["text"]) // 2
     return parts | {
         "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half

@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from rotatek.bridge.kv_sharing import cached_layers
+from rotatek.bridge.kv_sharing import owners
 from rotatek.bridge.row_layout import Layout
+from rotatek.bridge.state_layers import copied
 from rotatek.cache.prefill_layer import Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
@@ -33,7 +34,7 @@ def plan_for(
 ) -> TokenPlan:
     """The token plan of one prefill; layout: where its tokens are, if that is known."""
     layout = layout or layout_of(vlm.model, embedded.inputs())
-    return TokenPlan(layout, pruner, len(cached_layers(vlm.model)))
+    return TokenPlan(layout, pruner, vlm.key_layers)
 
 
 def empty_cache(
@@ -46,7 +47,7 @@ def empty_cache(
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
         cache = DynamicCache(config=vlm.model.config)  # its windows are transformers' own
-        del cache.layers[plan.layers :]  # of layers that borrow
+        del cache.layers[owners(vlm.model) :]
         return cache
     return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
@@ -84,7 +85,10 @@ def forked(cache: Cache) -> Cache:
     if isinstance(cache, RotateKCache):
         return cache.fork()
     own = DynamicCache()
-    own.layers = [copy.copy(layer) for layer in cache.layers]
+    own.layers = [
+        copy.copy(layer) if isinstance(layer, CacheLayerMixin) else copied(layer)
+        for layer in cache.layers
+    ]
     return own
 
 

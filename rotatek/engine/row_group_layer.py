@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache
 
 from kernels.dispatch import attend
 from kernels.planes import GRANULE
@@ -71,16 +70,14 @@ class LayerRows(NamedTuple):
         return ring, None if self.tables is None else self.tables.width
 
 
-def layer_rows_of(cache: Cache, layer: int, tokens: int, rebuilt: bool = False) -> LayerRows:
+def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
     """One layer of a filled cache, compressed or plain.
 
     Args:
-        cache: a `RotateKCache`, or transformers' own, all of which counts as text.
-        layer: index from 0.
+        held: of a `RotateKCache`, or of transformers' own, all of which counts as text.
         tokens: that it may add.
         rebuilt: whether Keys and Values that a method would rebuild at every step are rebuilt now.
     """
-    held = cache.layers[layer]
     text: TextBuffer | None = getattr(held, "text", None)
     if text is None:
         (B, _, length, _), logical = held.keys.shape, held.get_seq_length()

@@ -128,7 +128,7 @@ def decode_caches(
     Yields:
         (cache, its rows' tokens) as caches are done.
     """
-    batch = RunningBatch(len(caches[0].layers), rebuilt=True)
+    batch = RunningBatch(caches[0], rebuilt=True)
     parts = batch.join(caches, limit + 1, reserve=graph)
     if graph:
         batch.freeze()

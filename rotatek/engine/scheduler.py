@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from rotatek.bridge.attention import StopFlag, stoppable
-from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
@@ -200,7 +199,7 @@ class Scheduler:
         if not sequences:
             return
         if self._batch is None:
-            self._batch = RunningBatch(len(cached_layers(self.vlm.model)), steps=self._steps)
+            self._batch = RunningBatch(sequences[0].cache, steps=self._steps)
             self._batch.static = self.graphs
         limit = max(sequence.limit for sequence in sequences)
         watchers = [() if sequence.blind else sequence.watchers for sequence in sequences]
@@ -316,7 +315,7 @@ class Scheduler:
             sequence.ended = True
             sequence.sampled.clear()
 
-    def _forward(self, batch: RunningBatch, counters: list[Any]) -> PendingStep:
+    def _forward(self, batch: RunningBatch, counters: Any) -> PendingStep:
         """Feed every row's last token."""
         rows = [None if number is None else self._rows[number] for number in batch.order]
         fed = [(0, 0) if one is None else (one.token, one.position) for one in rows]
@@ -356,7 +355,7 @@ class Scheduler:
 
     # -- when a step fails ---------------------------------------------------------------------
 
-    def _undo(self, counters: list[Any], failure: BaseException) -> None:
+    def _undo(self, counters: Any, failure: BaseException) -> None:
         """Undo a step that failed, and find the rows that caused it."""
         batch = self._batch
         assert batch is not None

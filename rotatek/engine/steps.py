@@ -23,7 +23,7 @@ class PendingStep:
     sequences: list[Sequence]
     places: list[int]
     logits: Tensor
-    counters: list[Any]
+    counters: Any
     watch: Stopwatch
     usual: bool
 

@@ -8,7 +8,7 @@ labels in `row`, `first` and `second` are displayed and never parsed.
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -28,6 +28,11 @@ class Score(NamedTuple):
     mean: float
     low: float
     high: float
+
+    def in_percent(self, digits: int = 0) -> str:
+        """`83.2 (80 to 86)`: the interval's ends with so many digits."""
+        mean, low, high = (100 * value for value in self)
+        return f"{mean:.1f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,9 @@ class Results:
         text = json.dumps(self.runs, indent=1, ensure_ascii=False) + "\n"
         (folder / RUNS).write_text(text, encoding="utf-8")
         flat = [cell.flat() for cell in self.cells]
-        kinds = {name: None for cell in self.cells for name in _kind_columns(cell)}
+        kinds = dict.fromkeys(
+            column for cell in self.cells for kind in cell.kinds for column in _columns(KIND + kind)
+        )
         ends = [*NUMBERS, *(c for name in SCORES for c in _columns(name)), *kinds]
         options = sorted({name for row in flat for name in row} - {*WORDS, *ends})
         write(folder / CELLS, [*WORDS, *options, *ends], flat)
@@ -243,12 +250,14 @@ def joined(parts: Iterable[Results]) -> Results:
     return Results(*fields)
 
 
-def unbeaten(cells: Iterable[Cell]) -> list[Cell]:
-    """By rising live bytes, those with a higher score than all that take fewer."""
-    kept: list[Cell] = []
-    for cell in sorted(cells, key=lambda cell: (cell.live, -cell.score.mean)):
-        if not kept or cell.score.mean > kept[-1].score.mean:
-            kept.append(cell)
+def pareto_front(
+    found: Iterable[Record], cost: Callable[[Record], float], worth: Callable[[Record], float]
+) -> list[Record]:
+    """By rising cost, those that are worth more than all that cost less."""
+    kept: list[Record] = []
+    for one in sorted(found, key=lambda one: (cost(one), -worth(one))):
+        if not kept or worth(one) > worth(kept[-1]):
+            kept.append(one)
     return kept
 
 
@@ -272,14 +281,18 @@ def strongest(cells: Sequence[Cell], pairs: Sequence[Pair]) -> dict[int, tuple[C
 
 def records(path: Path, kind: type[Record]) -> list[Record]:
     """The records of a CSV file, each field of its type."""
+    return [record_of(row, kind) for row in rows(path)]
+
+
+def record_of(row: Mapping[str, str], kind: type[Record]) -> Record:
+    """One line of a CSV file as a record."""
     types = kind.__annotations__
-    return [kind(**{name: _typed(text, types[name]) for name, text in row.items()})
-            for row in rows(path)]  # fmt: skip
+    return kind(**{name: _typed(text, types[name]) for name, text in row.items()})
 
 
 def rows(path: Path) -> list[dict[str, str]]:
     """The lines of a CSV file by its columns."""
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -294,10 +307,6 @@ def write(path: Path, columns: Sequence[str], flat: Iterable[Mapping[str, Any]])
 def _columns(name: str) -> tuple[str, str, str]:
     """Low end, mean and high end."""
     return f"{name} low", name, f"{name} high"
-
-
-def _kind_columns(cell: Cell) -> list[str]:
-    return [column for kind in cell.kinds for column in _columns(KIND + kind)]
 
 
 def _score(given: Mapping[str, Any], name: str) -> Score | None:

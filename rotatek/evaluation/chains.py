@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from PIL import Image
-
-from rotatek.evaluation.suite import Item, Suite
+from rotatek.evaluation.suite import Item
 
 FIRST, SECOND, NEUTRAL = "first", "second", "neutral"
 ASKS: Final = (FIRST, SECOND, NEUTRAL)
@@ -59,18 +57,6 @@ def chains(items: Sequence[Item], ask: str) -> list[Chain]:
             any(item.long for item in later), opening, later,
         ))  # fmt: skip
     return made
-
-
-class ChainedSuite:
-    """A suite whose items are chains."""
-
-    def __init__(self, suite: Suite, ask: str) -> None:
-        self.name, self._suite = suite.name, suite
-        self.items: Sequence[Item] = chains(suite.items, ask)
-
-    def image(self, document: int) -> Image.Image:
-        """The picture, RGB."""
-        return self._suite.image(document)
 
 
 def counted(items: Sequence[Item], ask: str) -> Mapping[str, list[Item]]:

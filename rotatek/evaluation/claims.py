@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rotatek.evaluation.cells import Found, Pair, Score
+from rotatek.evaluation.cells import Found, Pair, Score, pareto_front
 from rotatek.evaluation.metrics import Resampled
 from rotatek.evaluation.tables import Claim
 from rotatek.methods.settings import Settings
@@ -139,25 +139,27 @@ def verdict(mean: str, pairs: Sequence[str]) -> str:
     return {"for": FOUND, "against": NOT_FOUND, "better": BETTER}.get(mean, OPEN)
 
 
-def summed_up(key: str, model: str, count: str, pairs: Sequence[Pair], mean: Score) -> Found:
-    """A claim of answers as its pairs have it, with their mean."""
+def summed_up(
+    claim: tuple[str, str, str, str, str],
+    pairs: Sequence[Pair],
+    mean: str,
+    ends: Sequence[float],
+    note: str = "",
+) -> Found:
+    """What came of a claim, of answers or of measured values.
+
+    Args:
+        claim: the first five fields of `Found`.
+        pairs: that it compares.
+        mean: what their mean says.
+        ends: that mean and its interval, or the median ratio and the least and the most.
+        note: as in `Found`.
+    """
     words = [pair.says for pair in pairs]
-    whole = says(pairs[0].relation, mean.low, mean.high)
     against = sum(one in ("against", "better") for one in words)
-    text, where, _ = CLAIMS[key]
-    return Found(
-        key,
-        text,
-        where,
-        model,
-        count,
-        verdict(whole, words),
-        len(pairs),
-        against,
-        mean.mean,
-        mean.low,
-        mean.high,
-    )
+    difference, low, high = ends
+    said = verdict(mean, words)
+    return Found(*claim, said, len(pairs), against, difference, low, high, note)
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,7 @@ def kind_of(settings: Settings) -> tuple[str, Any]:
 def line_of(answered: Iterable[Answered], mask: NDArray[np.bool_]) -> Line:
     """A method's rows that answered every one of the questions, without those that are beaten."""
     points = [(float(one.live[mask].mean()), one.score) for one in answered if one.has(mask)]
-    kept: Line = []
-    for share, score in sorted(points, key=lambda point: (point[0], -point[1][mask].mean())):
-        if not kept or score[mask].mean() > kept[-1][1][mask].mean():
-            kept.append((share, score))
-    return kept
+    return pareto_front(points, lambda point: point[0], lambda point: point[1][mask].mean())
 
 
 def at_bytes(line: Line, share: float) -> Floats | None:
@@ -296,4 +294,6 @@ class Judge:
         mean = np.mean([difference for _, difference in made], axis=0)
         if np.isnan(mean).all():
             mean = min((difference for _, difference in made), key=np.nanmean)
-        return summed_up(key, self.model, count, [pair for pair, _ in made], self.mean(mean))
+        pairs, whole, (text, where, _) = [pair for pair, _ in made], self.mean(mean), CLAIMS[key]
+        told = says(pairs[0].relation, whole.low, whole.high)
+        return summed_up((key, text, where, self.model, count), pairs, told, whole)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from rotatek.errors import UserError
 from rotatek.evaluation import equal_bytes_table, report
 from rotatek.evaluation.answer_archive import collect, pack
-from rotatek.evaluation.chains import FIRST, ChainedSuite
+from rotatek.evaluation.chains import FIRST, chains
 from rotatek.evaluation.journal import (
     JOURNAL,
     Answers,
@@ -26,7 +26,7 @@ from rotatek.evaluation.journal import (
     weights_id,
 )
 from rotatek.evaluation.runner import Runner, RunOptions
-from rotatek.evaluation.suite import Suite, describe
+from rotatek.evaluation.suite import Selection, Suite, describe
 from rotatek.evaluation.tables import Table, wanted
 from rotatek.evaluation.work_batches import Unit, Wanted, size
 from rotatek.inputs.text_files import whole_characters
@@ -86,7 +86,7 @@ class Evaluation:
         journal.record(settings for settings, _ in chosen)
         suite: Suite = self.suite
         if self.options.ask != FIRST:
-            suite = ChainedSuite(suite, self.options.ask)
+            suite = Selection(suite, chains(suite.items, self.options.ask))
             chosen = [(one, "all") for one, _ in chosen]
         runner = Runner(vlm, suite, journal, self.options, notice)
         units = runner.units(chosen, part=self.part)

@@ -98,7 +98,8 @@ class QuestionBatch:
             cache: of the whole batch, compressed or plain.
         """
         if not isinstance(cache, RotateKCache):
-            whole = cache_bytes(cache).total / self.vlm.full_bytes(self.whole.valid.numel())
+            every = self.vlm.full_bytes(self.whole.valid.numel(), len(self.items))
+            whole = cache_bytes(cache).total / every
             return [whole] * len(self.items)
         tokens = self.whole.valid.sum(1).tolist()
         pairs = zip(bytes_by_prompt(cache), tokens, strict=True)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from rotatek.evaluation.cells import record_of, rows
+
 REAL_KEYS: Final = "real-keys.csv"
 SPECTRA: Final = "real-keys-spectra.csv"
 FIRST, LATER = "first", "later"  # the question is read before or after the context is compressed
@@ -75,24 +77,13 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     """The complete lines of a table; none where there is no file."""
     if not path.exists():
         return []
-    types = kind.__annotations__
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if all(line.get(name) for name in types)]
-    return [kind(**{name: types[name](line[name]) for name in types}) for line in lines]
+    complete = (row for row in rows(path) if all(row.get(name) for name in kind.__annotations__))
+    return [record_of(row, kind) for row in complete]
 
 
-def write(path: Path, rows: Iterable[tuple], fields: Sequence[str]) -> None:
+def write(path: Path, lines: Iterable[tuple], fields: Sequence[str]) -> None:
     """Write a table."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(fields)
-        writer.writerows(rows)
-
-
-def unbeaten(found: Iterable[Divergence]) -> list[Divergence]:
-    """Points that no other one beats with fewer bytes, the smallest first."""
-    kept: list[Divergence] = []
-    for one in sorted(found, key=lambda one: (one.live, one.kl)):
-        if not kept or one.kl < kept[-1].kl:
-            kept.append(one)
-    return kept
+        writer.writerows(lines)

@@ -43,65 +43,28 @@ def build(
 ) -> Results:
     """The results of one run's answers.
 
-    A run of second questions has cells of those, and cells of the opening questions.
-
-    Args and result are those of `build_asked`, whose `items` are the suite's.
-    """
-    main, *beside = (
-        build_asked(tables, mine, answers, header, ask)
-        for ask, mine in counted(items, header.get("ask", FIRST)).items()
-    )
-    cells = [*main.cells, *(cell for one in beside for cell in one.cells)]
-    return Results(main.runs, cells, main.pairs, main.found)
-
-
-def build_asked(
-    tables: Sequence[Table],
-    items: Sequence[Item],
-    answers: Mapping[tuple[str, str], Answer],
-    header: Mapping[str, Any],
-    ask: str = FIRST,
-) -> Results:
-    """The results of some questions of a run.
-
     A table compares the questions that all its rows answered; rows without any answer are left out,
-    so an interrupted run reports what it has.
+    so an interrupted run reports what it has. A run of second questions has cells of those, and
+    cells of the opening questions.
 
     Args:
         tables: what to compare.
         items: the suite's questions.
         answers: by setting and item.
         header: what the answers belong to, and where they were made.
-        ask: what their cells say.
     """
-    run = _Run(items, answers, [row for table in tables for row in table.rows], header, ask)
-    filed: Filed = {}
-    made = [(table, *run.table(table, filed)) for table in tables]
-    if ("think", NOMINAL) in filed:
-        for count in BOTH:
-            differences = [difference for _, difference in filed.get(("think", count), [])]
-            filed["kinds", count] = run.judge.by_kind(differences, count) if differences else []
-    found = [
-        run.judge.found(key, count, filed[key, count])
-        for key in CLAIMS
-        for count in BOTH
-        if filed.get((key, count))
-    ]
-    pairs = [pair for mine in filed.values() for pair, _ in mine]
-    kept = [(about, cells) for _, about, cells in made if cells]
-    about = {**header, "tables": [about for about, _ in kept]}
-    return Results([about], [cell for _, cells in kept for cell in cells], pairs, found)
+    main, *beside = (
+        _Run(tables, mine, answers, header, ask).results()
+        for ask, mine in counted(items, header.get("ask", FIRST)).items()
+    )
+    cells = [*main.cells, *(cell for one in beside for cell in one.cells)]
+    return Results(main.runs, cells, main.pairs, main.found)
 
 
 def unasked() -> list[Found]:
     """What the paper claims and no table asks, with the reason."""
     return [Found("", text, where, "", "", OPEN, note=reason)
             for text, (where, reason) in UNASKED.items()]  # fmt: skip
-
-
-def _by_question(row: Row) -> dict[str, str]:
-    """The names of the answers of a row that was solved for every length, by question."""
-    return {name: setting_id(one) for one, names in row.asked for name in names}
 
 
 class _Scored(NamedTuple):
@@ -113,17 +76,19 @@ class _Scored(NamedTuple):
 
 
 class _Run:
-    """A run's answers as arrays over its questions."""
+    """A run's answers to some questions, `ask` in its cells, as arrays over these."""
 
     def __init__(
         self,
+        tables: Sequence[Table],
         items: Sequence[Item],
         answers: Mapping[tuple[str, str], Answer],
-        rows: Sequence[Row],
         header: Mapping[str, Any],
         ask: str,
     ) -> None:
-        self.items, self.answers, self.ask = items, answers, ask
+        self.tables, self.items, self.answers = tables, items, answers
+        self.ask, self.header = ask, header
+        rows = [row for table in tables for row in table.rows]
         self.model, self.suite = header["model"]["name"], header["suite"]["name"]
         self.kinds = np.array([item.category for item in items])
         self.documents = np.array([item.document for item in items], dtype=np.int64)
@@ -131,7 +96,10 @@ class _Run:
         self.sizes = [len(" ".join(item.accepted[0].split())) * item.long for item in items]
         self.scored: dict[tuple[int, str], _Scored] = {}  # most settings give the same answers
         self._names = {row.settings: setting_id(row.settings) for row in rows}
-        self.variants = {row.settings: _by_question(row) for row in rows if row.variants}
+        self.variants = {  # of rows that were solved for every length
+            row.settings: {name: setting_id(one) for one, names in row.asked for name in names}
+            for row in rows if row.variants
+        }  # fmt: skip
         known = {row.settings: self._answered(row.settings) for row in rows}
         mine = {one: found for one, found in known.items() if not np.isnan(found.score).all()}
         self.judge = Judge(self.model, mine, self.documents, self.kinds)
@@ -155,6 +123,26 @@ class _Run:
             if answer is not None:
                 scores[n], live[n] = self._score_of(n, answer.answer).score, answer.kv_share
         return Answered(scores, live)
+
+    def results(self) -> Results:
+        """Cells, comparisons and claims."""
+        filed: Filed = {}
+        made = [(table, *self.table(table, filed)) for table in self.tables]
+        if ("think", NOMINAL) in filed:
+            for count in BOTH:
+                differences = [difference for _, difference in filed.get(("think", count), [])]
+                if differences:
+                    filed["kinds", count] = self.judge.by_kind(differences, count)
+        found = [
+            self.judge.found(key, count, filed[key, count])
+            for key in CLAIMS
+            for count in BOTH
+            if filed.get((key, count))
+        ]
+        pairs = [pair for mine in filed.values() for pair, _ in mine]
+        kept = [(about, cells) for _, about, cells in made if cells]
+        about = {**self.header, "tables": [about for about, _ in kept]}
+        return Results([about], [cell for _, cells in kept for cell in cells], pairs, found)
 
     def table(self, table: Table, filed: Filed) -> tuple[dict[str, Any], list[Cell]]:
         """One table's cells; its comparisons are filed under their claims."""
@@ -288,8 +276,7 @@ def _line(
     yield cell.row
     yield f"{cell.live:.3f}"
     yield f"{cell.nominal:.3f}"
-    mean, low, high = (100 * value for value in cell.score)
-    yield f"{mean:.1f} ({low:.1f} to {high:.1f})"
+    yield cell.score.in_percent(1)
     yield "" if cell.difference is None else points(cell.difference.mean, cell.difference[1:])
     yield "" if cell.same is None else f"{100 * cell.same:.1f} %"
     if opened:

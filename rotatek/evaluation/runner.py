@@ -202,7 +202,9 @@ class Runner:
     def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
         tokens = batch.whole.valid.numel() + len(batch.items) * batch.room
-        room = share_bytes(self.vlm.device, PROCESSES) // self.vlm.full_bytes(tokens)
+        room = share_bytes(self.vlm.device, PROCESSES) // self.vlm.full_bytes(
+            tokens, len(batch.items)
+        )
         many = max(1, min(ROWS // len(batch.items), room))
         groups = []
         for slow in (False, True):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from rotatek.compare.columns import pruners, reducers
 from rotatek.evaluation.cells import Found, Pair
-from rotatek.evaluation.claims import OPEN, verdict
+from rotatek.evaluation.claims import OPEN, summed_up
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.full import Full
 
@@ -180,10 +180,8 @@ def judged(speeds: Sequence[Speed]) -> tuple[list[Pair], list[Found]]:
                 found.append(Found(*here, OPEN, note="not measured"))
                 continue
             ratios = sorted(pair.difference for pair in made)
-            words = [pair.says for pair in made]
-            told = verdict("for", words), len(made), words.count("against")
             ends = ratios[len(ratios) // 2], ratios[0], ratios[-1]
-            found.append(Found(*here, *told, *ends, claim.note))
+            found.append(summed_up(here, made, "for", ends, claim.note))
     return pairs, found
 
 

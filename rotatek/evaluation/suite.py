@@ -67,6 +67,13 @@ class Suite(Protocol):
         ...
 
 
+class Selection:
+    """Other items about a suite's pictures: some of its own, or chains of them."""
+
+    def __init__(self, suite: Suite, items: Sequence[Item]) -> None:
+        self.name, self.items, self.image = suite.name, items, suite.image
+
+
 class Drawer(Protocol):
     """Draws a suite: the same arguments give the same questions and pixels."""
 
@@ -255,8 +262,8 @@ class FileSuite:
             try:
                 self._add(line, path.parent)
             except (UserError, ValueError, KeyError, TypeError) as exc:
-                why = exc.message if isinstance(exc, UserError) else _FORM
-                self.bad.append(f"Line {line.number} of the suite {path.name}{_joined(why)}")
+                why = f": {exc.message}" if isinstance(exc, UserError) else f" is not {_FORM}"
+                self.bad.append(f"Line {line.number} of the suite {path.name}{why}")
         if not self._items:
             alone = "The suite has no questions. Add one JSON object a line."
             raise UserError(self.bad[0] if self.bad else alone)
@@ -291,10 +298,6 @@ _FORM: Final = (
     f'{{"image": PATH, "question": TEXT, "answers": [TEXT, ...], "metric": one of '
     f"{', '.join(SCORES)}}}."
 )
-
-
-def _joined(why: str) -> str:
-    return f" is not {why}" if why is _FORM else f": {why}"
 
 
 def _accepted(answers: Any) -> tuple[str, ...]:

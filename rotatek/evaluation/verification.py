@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +12,15 @@ import numpy as np
 from PIL import Image
 
 from rotatek.compare.columns import QUARTER
-from rotatek.evaluation.cells import Cell, Results
-from rotatek.evaluation.chains import OPENING, SECOND, ChainedSuite, chains
+from rotatek.evaluation.cells import Cell, Results, Score
+from rotatek.evaluation.chains import OPENING, SECOND, chains
 from rotatek.evaluation.evaluate import describe_run, versions
 from rotatek.evaluation.generation_cost import Cost, costs
 from rotatek.evaluation.journal import JOURNAL, Journal
 from rotatek.evaluation.report import build, table_of, type_of
 from rotatek.evaluation.runner import Runner, RunOptions
-from rotatek.evaluation.suite import Item, Suite
-from rotatek.evaluation.tables import Row, Table, second_table
+from rotatek.evaluation.suite import Selection, Suite
+from rotatek.evaluation.tables import Table, second_table
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
@@ -32,19 +32,12 @@ BRIEF: Final = " Answer with a single word, name or number."
 TIMED_SIDE: Final = 1344  # pixels of the picture whose cost is measured, as large as a page
 
 
-class SampledSuite:
+def sampled(suite: Suite, pictures: int, seed: int) -> Selection:
     """Some pictures of a suite that have a question to follow, chosen by a seed; no whole pages."""
-
-    def __init__(self, suite: Suite, pictures: int, seed: int) -> None:
-        self.name, self._suite = suite.name, suite
-        short = [item for item in suite.items if not item.long]
-        documents = [chain.document for chain in chains(short, SECOND)]
-        kept = set(random.Random(seed).sample(documents, min(pictures, len(documents))))
-        self.items: Sequence[Item] = [item for item in short if item.document in kept]
-
-    def image(self, document: int) -> Image.Image:
-        """The picture, RGB."""
-        return self._suite.image(document)
+    short = [item for item in suite.items if not item.long]
+    documents = [chain.document for chain in chains(short, SECOND)]
+    kept = set(random.Random(seed).sample(documents, min(pictures, len(documents))))
+    return Selection(suite, [item for item in short if item.document in kept])
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,8 @@ class Verification:
         header = describe_run(self.vlm, self.suite, options)
         journal = Journal(self.out / JOURNAL, header)
         journal.record(row.settings for row in table.rows)
-        runner = Runner(self.vlm, ChainedSuite(self.suite, SECOND), journal, options, notice)
+        asked = Selection(self.suite, chains(self.suite.items, SECOND))
+        runner = Runner(self.vlm, asked, journal, options, notice)
         units = runner.units([(row.settings, "all") for row in table.rows])
         end = time.monotonic() + self.limit_s
         for _ in runner.run(units):
@@ -90,8 +84,10 @@ class Verification:
         device = None if self.vlm.device.type == "cuda" else "cpu"
         results = build([table], self.suite.items, journal.answers, header | versions(device))
         timed = [row for row in table.rows if row.label in {cell.row for cell in results.cells}]
-        measured = dict(zip([row.label for row in timed], self._costs(timed), strict=True))
-        found = report(results, measured, self._timed().visual_tokens)
+        prompt = self._timed()
+        measured = costs(self.vlm, prompt, [row.settings for row in timed])
+        by_label = dict(zip([row.label for row in timed], measured, strict=True))
+        found = report(results, by_label, prompt.visual_tokens)
         self.out.mkdir(parents=True, exist_ok=True)
         text = markdown(found)
         (self.out / "verify.md").write_text(text, encoding="utf-8")
@@ -104,9 +100,6 @@ class Verification:
         noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
         picture = Image.fromarray(noise).resize((self.side, self.side))
         return self.vlm.prompt(make_request(picture, "What is the total?", 8))
-
-    def _costs(self, rows: Sequence[Row]) -> list[Cost]:
-        return costs(self.vlm, self._timed(), [row.settings for row in rows])
 
 
 def verified_table() -> Table:
@@ -164,10 +157,9 @@ def markdown(found: dict[str, Any]) -> str:
              "peak beside weights, MiB")  # fmt: skip
     body = []
     for row in found["rows"]:
-        mean, low, high = (100 * value for value in row["second"])
         body.append((
             row["kept"], f"1 / {1 / row['live_share']:.1f}",
-            f"{mean:.1f} ({low:.0f} to {high:.0f})",
+            Score(*row["second"]).in_percent(),
             "" if row["same"] is None else f"{100 * row['same']:.0f} %",
             "" if row["first"] is None else f"{100 * row['first']:.1f}",
             f"{row['first_token_ms']:.1f}", f"{row['step_ms']:.2f}", f"{row['cache_mib']:.1f}",

@@ -1,11 +1,10 @@
 """Reads text files as editors and spreadsheets save them; and writes JSON lines.
 
-An editor puts a byte order mark first, a spreadsheet saves UTF-16, Windows ends lines with two
-characters. All of that is read. Lines of JSON end at line ends only: U+2028 and form feeds, at
-which `str.splitlines` would cut, may be inside a JSON text.
+An editor puts a byte order mark first, files with marks are put together, a spreadsheet saves
+UTF-16, Windows ends lines with two characters. All of that is read. Lines of JSON end at line ends
+only: U+2028 and form feeds, at which `str.splitlines` would cut, may be inside a JSON text.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,14 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from rotatek.errors import UserError
 
-# UTF-32's mark begins with UTF-16's, so it comes first.
-MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _AWKWARD: Final = re.compile("[\ud800-\udfff\u0085\u2028\u2029]")
 
@@ -38,7 +29,7 @@ def read_text(path: str | PathLike[str], what: str) -> str:
     r"""A text file, its lines ended by "\n".
 
     Args:
-        path: of the file: UTF-8, or UTF-16 or UTF-32 with a byte order mark.
+        path: of the file: UTF-8, UTF-16 or UTF-32, with a byte order mark or without.
         what: how a refusal calls it, e.g. "The batch file".
 
     Raises:
@@ -62,9 +53,8 @@ def decoded(data: bytes, what: str, errors: str = "strict") -> str:
     Raises:
         UserError: where they are no such text.
     """
-    mark, encoding = next(((m, e) for m, e in MARKS if data.startswith(m)), (b"", "utf-8"))
     try:
-        text = data[len(mark) :].decode(encoding, errors)
+        text = data.decode(json.detect_encoding(data), errors)
     except UnicodeDecodeError as error:
         raise UserError(f"{what} cannot be read as text. Save it as UTF-8.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -73,6 +63,7 @@ def decoded(data: bytes, what: str, errors: str = "strict") -> str:
 def lines_of(text: str) -> Iterator[Line]:
     """The lines of `read_text` that are not blank."""
     for number, line in enumerate(text.split("\n"), 1):
+        line = line.removeprefix("\ufeff")
         if line.strip():
             yield Line(number, line)
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.inspect.answer_rows import AnswerRows
 
-MAX_STEPS = 64  # tokens with recorded queries: every second, fourth... of a longer answer
 READING = 2 / 3  # the share of the layers that come before those that read off the picture
 
 
@@ -43,43 +44,22 @@ class AnswerAttentionRecorder:
     """
 
     first: int
-    rows: dict[int, list[Tensor]] = field(default_factory=dict)  # layer: [Hq, d] of each step
-    steps: list[int] = field(default_factory=list)
-    token: int = 0
-    stride: int = 1
+    recorded: AnswerRows = field(default_factory=AnswerRows)
 
     @classmethod
     def of(cls, layers: int) -> "AnswerAttentionRecorder":
-        """For a model of so many layers."""
+        """For a model of so many layers that attend."""
         return cls(min(int(READING * layers), layers - 1))
 
     def see(self, layer: int, query: Tensor) -> None:
         """One attention call: query [B, Hq, T, d]."""
         if layer < self.first:
             return
-        if layer == self.first:
-            self._count(prompt=query.shape[2] > 1)
-        if self.steps and self.steps[-1] == self.token:
-            row = query[0, :, -1].to(torch.float16, copy=True)
-            self.rows.setdefault(layer, []).append(row)
-
-    def _count(self, prompt: bool) -> None:
-        """Begin a step: a prompt's, or the next token's if it is one of those recorded."""
-        if prompt:
-            self.rows, self.steps, self.token, self.stride = {}, [0], 0, 1
-            return
-        self.token += 1
-        if len(self.steps) > MAX_STEPS:
-            self._drop_every_second()
-        if self.token % self.stride == 0:
-            self.steps.append(self.token)
-
-    def _drop_every_second(self) -> None:
-        """Keep every second recorded step, and record half as many from here on."""
-        self.stride *= 2
-        keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]
-        self.rows = {layer: [rows[i] for i in keep] for layer, rows in self.rows.items()}
-        self.steps = [self.steps[i] for i in keep]
+        if layer == self.first and query.shape[2] > 1:
+            self.recorded = AnswerRows([0])
+        elif layer == self.first:
+            self.recorded.begin()
+        self.recorded.add(layer, query)
 
     @torch.inference_mode()
     def finish(
@@ -95,17 +75,18 @@ class AnswerAttentionRecorder:
         """
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
-        whole = min((len(rows) for rows in self.rows.values()), default=0)
+        every, token = self.recorded.rows, self.recorded.token
+        whole = min(map(len, every.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:
             return None
-        steps = self.steps[:whole]  # a stopped answer may end inside a step
+        steps = self.recorded.steps[:whole]  # a stopped answer may end inside a step
         mass = np.zeros((whole, total), dtype=np.float64)
-        for layer, rows in self.rows.items():
+        for layer, rows in every.items():
             found = _layer(cache, layer, visual)
             if found is not None:
-                seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
-                if getattr(cache.layers[layer], "span", None) is not None:
+                seen = weights(torch.stack(rows[:whole], 1), *found, steps, token)
+                if getattr(key_layers(cache)[layer], "span", None) is not None:
                     seen = seen[:, ::-1]  # there the newest come first
                 mass[:, _tokens(seen.shape[1], total, kept)] += seen
         top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
@@ -126,7 +107,7 @@ class RecorderGroup:
 
 def _layer(cache: Cache, layer: int, visual: Tensor) -> tuple[Visual, Text] | None:
     """One layer's visual and other tokens; None where it holds no visual ones, or not all."""
-    held = cache.layers[layer]
+    held = key_layers(cache)[layer]
     if isinstance(cache, RotateKCache):
         if held.store is None or held.text is None or held.outgrown:
             return None

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_rows import AnswerRows
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import HeadStates, LayerStates
-
-MAX_STEPS = 64  # answer tokens with recorded queries: every second, fourth... of a longer answer
 
 Floats = NDArray[np.float32]
 
@@ -111,10 +110,7 @@ class TraceRecorder:
     limit: int
     layers: list[LayerTrace] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)  # covariances [Hkv, d, d], on the device
-    answer: list[list[Tensor]] = field(default_factory=list)  # per layer: rows [Hq, d]
-    numbers: list[int] = field(default_factory=list)  # of the answer tokens behind those rows
-    token: int = 0
-    stride: int = 1
+    answer: AnswerRows = field(default_factory=AnswerRows)
     itemsize: int = 2
     done: bool = False
 
@@ -127,7 +123,6 @@ class TraceRecorder:
         queries = states.queries[0][:, states.window_alive[0]]
         self.values.append(_value_covariance(states))
         self.itemsize = states.keys.element_size()
-        self.answer.append([])
         self.layers.append(
             LayerTrace(
                 keys=_numpy(states.keys[0, :, token.to(states.keys.device)], torch.float16),
@@ -146,23 +141,11 @@ class TraceRecorder:
 
         What follows the answer, a conversation's next question, is not recorded.
         """
-        if self.done or layer >= len(self.answer):
+        if self.done or layer >= len(self.layers):
             return
         if layer == 0:
-            self.token += 1
-            if self.token % self.stride == 0:
-                self.numbers.append(self.token)
-        if self.token % self.stride == 0:
-            self.answer[layer].append(query[0, :, -1].to(torch.float16, copy=True))
-        if layer == len(self.layers) - 1 and len(self.numbers) > MAX_STEPS:
-            self._drop_every_second()
-
-    def _drop_every_second(self) -> None:
-        """Keep every second recorded token, and record half as many from here on."""
-        self.stride *= 2
-        keep = [i for i, number in enumerate(self.numbers) if number % self.stride == 0]
-        self.answer = [[rows[i] for i in keep] for rows in self.answer]
-        self.numbers = [self.numbers[i] for i in keep]
+            self.answer.begin()
+        self.answer.add(layer, query)
 
     def finish(
         self, grids: tuple[Grid, ...], visual_tokens: int, kept: NDArray[np.bool_] | None
@@ -174,21 +157,22 @@ class TraceRecorder:
             visual_tokens: of the whole prompt, before any pruning.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
         """
-        whole = min(len(rows) for rows in self.answer)  # a stopped answer may end inside a step
+        recorded = [self.answer.rows.get(layer, []) for layer in range(len(self.layers))]
+        whole = min(map(len, recorded))  # a stopped answer may end inside a step
         covariances = (one.double().cpu() for one in self.values)  # of layers that differ in width
         spectra = (torch.linalg.eigvalsh(one).flip(-1).clamp(min=0) for one in covariances)
         energies = [spectrum.float().numpy() for spectrum in spectra]
         self.done = True
         layers = []
-        for trace, rows, energy in zip(self.layers, self.answer, energies, strict=True):
+        for trace, rows, energy in zip(self.layers, recorded, energies, strict=True):
             token = trace.token
             if kept is not None and trace.count == int(kept.sum()):
                 token = np.flatnonzero(kept).astype(np.int32)[token]
             answer = _numpy(torch.stack(rows[:whole]), torch.float16) if whole else trace.answer
             layers.append(replace(trace, token=token, value_energy=energy, answer=answer))
         self.values.clear()
-        self.answer.clear()
-        steps = (0, *self.numbers[:whole])
+        steps = (0, *self.answer.steps[:whole])
+        self.answer = AnswerRows()
         return Trace(tuple(layers), grids, visual_tokens, steps, self.itemsize)
 
 

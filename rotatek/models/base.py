@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
@@ -12,9 +13,10 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.fitness import device_of
+from rotatek.bridge.fitness import attention_layers, device_of
 from rotatek.bridge.kv_sharing import kv_shapes
 from rotatek.bridge.scope import own_calls
+from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -139,11 +141,23 @@ class VisionLanguageModel:
         """The language model's configuration."""
         return self.model.config.get_text_config()
 
-    def full_bytes(self, tokens: int) -> int:
-        """Bytes an uncompressed cache of `tokens` tokens takes."""
+    def full_bytes(self, tokens: int, states: int = 1) -> int:
+        """Bytes an uncompressed cache of `tokens` tokens takes, with the states of so many prompts
+        in layers that have one in place of Keys."""
         itemsize = self.model.get_input_embeddings().weight.element_size()
-        shapes = kv_shapes(self.text_config)
-        return sum(full_kv_bytes(1, heads, width, tokens, itemsize) for heads, width in shapes)
+        shapes = kv_shapes(self.model)
+        keys = sum(full_kv_bytes(1, heads, width, tokens, itemsize) for heads, width in shapes)
+        return keys + states * self.state_bytes
+
+    @cached_property
+    def key_layers(self) -> int:
+        """Layers of the language model that hold Keys; others keep a state."""
+        return len(attention_layers(self.model))
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Bytes of one prompt's states, whatever its length."""
+        return state_bytes(self.model)
 
     def context(self, limit: int | None = None) -> int | None:
         """Tokens a conversation may have: the model's own number or `limit`, whichever is less."""

@@ -30,6 +30,7 @@ from rotatek.models.llava_next import LlavaNext
 from rotatek.models.llava_onevision import LlavaOnevision
 from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.models.qwen2_vl import Qwen2VL
+from rotatek.models.qwen3_5 import Qwen35, Qwen35MoE
 from rotatek.models.qwen3_vl import Qwen3VL
 from rotatek.models.smolvlm import Idefics3, SmolVLM
 
@@ -51,6 +52,8 @@ FAMILIES: Final[dict[str, Family]] = {
         (Qwen2VL, Qwen2VLImageProcessorPil),
         (Qwen25VL, Qwen2VLImageProcessorPil),
         (Qwen3VL, Qwen2VLImageProcessorPil),
+        (Qwen35, Qwen2VLImageProcessorPil),
+        (Qwen35MoE, Qwen2VLImageProcessorPil),
         (Llava, CLIPImageProcessorPil),
         (LlavaNext, LlavaNextImageProcessorPil),
         (LlavaOnevision, LlavaOnevisionImageProcessorPil),

@@ -8,12 +8,13 @@ run, the layer's own forward or the same in plain PyTorch does.
 from typing import Any
 
 from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kernels.dispatch import elementwise
 from kernels.elementwise_reference import rotate_plain
 from rotatek.bridge.attention import arguments
-from rotatek.bridge.scope import NAME
+from rotatek.bridge.scope import is_own
 
 
 class _Norm(nn.Module):
@@ -59,8 +60,7 @@ class _Vision(nn.Module):
         max_seqlen: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        chosen = getattr(self.config, "plain", self.config)._attn_implementation
-        ours = self.config._attn_implementation == NAME and chosen in (NAME, "sdpa")
+        ours = is_own() and self.config._attn_implementation == "sdpa"
         if position_embeddings is None or not ours:
             own: Tensor = super().forward(
                 hidden_states, cu_seqlens, position_embeddings, max_seqlen, **kwargs
@@ -73,7 +73,8 @@ class _Vision(nn.Module):
             turned = rotate_plain(qkv, *position_embeddings)
         query, key = turned.transpose(1, 2)[:, None]  # [1, H, N, d] each
         value = qkv[:, 2].transpose(0, 1)[None]
-        seen, _ = ALL_ATTENTION_FUNCTIONS[NAME](
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", sdpa_attention_forward)
+        seen, _ = attend(
             self, query, key, value, attention_mask=None, scaling=self.scaling, dropout=0.0,
             is_causal=False, **kwargs,
         )  # fmt: skip

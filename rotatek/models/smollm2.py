@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +68,16 @@ class Shape:
     def width(self) -> int:
         """Channels of a head."""
         return self.hidden // self.heads
+
+
+CONFIG: Final = {  # `tokenizer_config.json`, of every embedded model
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "pad_token": "<|endoftext|>",
+    "eos_token": "<|im_end|>",
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": Shape.context,
+    "padding_side": "left",
+}
 
 
 def find() -> Path | None:
@@ -134,27 +144,44 @@ def tokenizer(path: Path) -> dict[str, Any]:
     for number, name in RENAMED.items():
         tokens[number] = name
     special = [number for number, kind in enumerate(kinds) if kind == 3]
-    added = [
-        {"id": number, "content": tokens[number], "single_word": False, "lstrip": False,
-         "rstrip": False, "normalized": False, "special": True}
-        for number in special
-    ]  # fmt: skip
-    bytes_of = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    merges = [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]]
+    return byte_level(tokens, {number: tokens[number] for number in special}, merges, by_word=True)
+
+
+def byte_level(
+    vocabulary: Iterable[str],
+    special: Mapping[int, str],
+    merges: Sequence[list[str]] = (),
+    by_word: bool = False,
+) -> dict[str, Any]:
+    """A byte-level BPE tokenizer as `tokenizer.json` has it.
+
+    Args:
+        vocabulary: the tokens in the order of their ids.
+        special: names of the control tokens, by id.
+        merges: pairs of tokens.
+        by_word: whether text is split first, into words and single figures.
+    """
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    level = {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": by_word,
+        "use_regex": by_word,
+    }  # fmt: skip
+    figures = {"type": "Digits", "individual_digits": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": [
+            {"id": number, "content": name, **flags, "special": True}
+            for number, name in special.items()
+        ],
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {"type": "Digits", "individual_digits": True},
-                {**bytes_of, "use_regex": True},
-            ],
-        },
+        "pre_tokenizer": (
+            {"type": "Sequence", "pretokenizers": [figures, level]} if by_word else level
+        ),
         "post_processor": None,
-        "decoder": {**bytes_of, "use_regex": True},
+        "decoder": level,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -164,22 +191,14 @@ def tokenizer(path: Path) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
+            "vocab": {token: number for number, token in enumerate(vocabulary)},
+            "merges": list(merges),
         },
     }
 
 
 def write_tokenizer(path: Path, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` of the file `path` into `folder`."""
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": "<|endoftext|>",
-        "eos_token": "<|im_end|>",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": Shape.context,
-        "padding_side": "left",
-    }
-    for name, value in (("tokenizer.json", tokenizer(path)), ("tokenizer_config.json", config)):
+    for name, value in (("tokenizer.json", tokenizer(path)), ("tokenizer_config.json", CONFIG)):
         text = json.dumps(value, ensure_ascii=False) + "\n"
         Path(folder, name).write_text(text, encoding="utf-8")

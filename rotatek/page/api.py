@@ -17,8 +17,8 @@ from rotatek.methods.options import options_of
 from rotatek.methods.settings import REGISTRIES, Settings, check_taken
 from rotatek.page.binding import called_by_name
 from rotatek.page.form import Field, sampling_of, shared_fields
-from rotatek.page.refusals import refusing_stream
 from rotatek.page.upload import image_box
+from rotatek.page.user_errors import refusing_stream
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 

@@ -6,9 +6,8 @@ from typing import Final
 import gradio as gr
 
 from rotatek.page import api, markup
-from rotatek.page.ask.checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.clip import wire_clip
-from rotatek.page.ask.controls import drawers_part, sliders_part
+from rotatek.page.ask.controls import Controls
 from rotatek.page.ask.events import (
     AskEvents,
     wire_asking,
@@ -18,27 +17,29 @@ from rotatek.page.ask.events import (
 )
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
 from rotatek.page.ask.highlights import wire_highlights
+from rotatek.page.ask.load_checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
+    Answers,
     AskWidgets,
-    answers_part,
-    clip_part,
-    export_part,
-    follow_part,
+    ClipWidgets,
+    Export,
+    FollowUp,
+    Question,
     picture_part,
-    question_part,
 )
 from rotatek.page.binding import MODEL_WORK
 from rotatek.page.collection.events import CollectionEvents, wire_collection
-from rotatek.page.collection.widgets import collection_part
+from rotatek.page.collection.widgets import CollectionWidgets
+from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
-from rotatek.page.inspect.widgets import budget_part, inspect_part
+from rotatek.page.inspect.widgets import InspectWidgets, budget_part
 from rotatek.page.learn.events import wire_learn
-from rotatek.page.learn.widgets import learn_part
-from rotatek.page.requests import CheckedBlocks
+from rotatek.page.learn.widgets import LearnWidgets
+from rotatek.page.page_context import PageContext
 from rotatek.page.results.events import wire_results
-from rotatek.page.results.widgets import results_part
-from rotatek.page.site import Site
+from rotatek.page.results.widgets import ResultsWidgets
+from rotatek.service.model_list import presets
 
 INSIDE: Final = (
     "Look inside",
@@ -50,35 +51,35 @@ INSIDE: Final = (
 STATE_S: Final = 3600  # for which what a visitor was shown is kept
 
 
-def build(site: Site, assets: Path) -> gr.Blocks:
-    """The page for one site.
+def build(context: PageContext, assets: Path) -> gr.Blocks:
+    """The whole page.
 
     Args:
-        site: who answers, and the gallery.
+        context: who answers, and the gallery.
         assets: the folder of what the Learn and Results tabs show.
     """
-    service = site.service
+    service = context.service
     with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=STATE_S), gr.State(time_to_live=STATE_S)
         gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts") as tabs:
             with gr.Tab("Ask a picture", id="ask"):
-                widgets = ask_part(site, run, count)
-                inspection = inspect_part()
-            if site.collects:
+                widgets = ask_part(context, run, count)
+                inspection = InspectWidgets()
+            if context.collects:
                 with gr.Tab("Collection", id="collection"):
-                    collected = CollectionEvents(site)
-                    pages = collection_part(collected.bounds)
+                    collected = CollectionEvents(context)
+                    pages = CollectionWidgets(collected.bounds)
                     wire_collection(page, collected, pages, widgets.controls)
             with gr.Tab("Learn", id="learn") as tab:
-                wire_learn(learn_part(assets), tab, tabs, widgets.controls.inputs)
+                wire_learn(LearnWidgets(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
-                wire_results(results_part(assets / "results"), tab)
+                wire_results(ResultsWidgets(assets / "results"), tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
         api.publish(service, **MODEL_WORK)
-        events, export = AskEvents(site), ExportEvents(site)
+        events, export = AskEvents(context), ExportEvents(context)
         wire_question(events, widgets)
-        wire_clip(widgets, collects=site.collects)
+        wire_clip(widgets, collects=context.collects)
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
@@ -95,21 +96,21 @@ def build(site: Site, assets: Path) -> gr.Blocks:
     return page
 
 
-def ask_part(site: Site, run: gr.State, count: gr.State) -> AskWidgets:
+def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets:
     """The first tab down to where its figures begin."""
-    service = site.service
+    service = context.service
     with gr.Row(elem_id="desk"):
         with gr.Column(scale=5, min_width=300, elem_id="picture-part"):
-            image, gallery = picture_part(site.examples)
-            clip = clip_part()
+            image, gallery = picture_part(context.examples)
+            clip = ClipWidgets()
         with gr.Column(scale=8, min_width=300, elem_id="work"):
-            question = question_part(image, gallery, clip, site.examples)
-            answers = answers_part(run, count, renews=site.renews)
-            maker = sliders_part()
-            follow = follow_part()
+            question = Question(image, gallery, clip, context.examples)
+            answers = Answers(run, count, renews=context.renews)
+            controls = Controls(next(iter(presets().values())))
+            follow = FollowUp()
             models = [(model.label, model.name) for model in service.models]
-            controls = drawers_part(maker, models, loads_checkpoints=site.loads_checkpoints)
+            controls.add_drawers(models, loads_checkpoints=context.loads_checkpoints)
     budget_part()
-    export = export_part(service.models[0].name)
+    export = Export(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")
     return AskWidgets(question, controls, answers, follow, export)

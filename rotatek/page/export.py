@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -69,16 +70,21 @@ def as_csv(run: Run) -> str:
     """One line a turn and column: `COLUMNS`, `DRAWN`, then every method's options by their flat
     names; empty where a column's methods have no such option."""
     names = ("tokens", *TOKENS.options(), "channels", *CHANNELS.options())
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow([*COLUMNS, *DRAWN, *names])
+    rows = [[*COLUMNS, *DRAWN, *names]]
     for number, turn in enumerate(record(run)["turns"], 1):
         for title, column in turn["columns"].items():
             known = column | {"turn": number, "question": turn["question"], "column": title}
             row = [known[name] for name in COLUMNS]
             row += [column["sampling"].get(name, "") for name in DRAWN]
             row += [column["settings"].get(name, "") for name in names]
-            writer.writerow([plain(cell) for cell in row])
+            rows.append(row)
+    return csv_of(rows)
+
+
+def csv_of(rows: Iterable[Sequence[Any]]) -> str:
+    """Lines of CSV."""
+    out = io.StringIO()
+    csv.writer(out).writerows([plain(cell) for cell in row] for row in rows)
     return out.getvalue()
 
 

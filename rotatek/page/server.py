@@ -18,11 +18,11 @@ from starlette.routing import BaseRoute, Route
 from rotatek import errors
 from rotatek.engine.recovery import leave_for_restart
 from rotatek.inspect.doubt import measured
-from rotatek.page import figures, zerogpu
+from rotatek.page import plot_transport, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.requests import malformed
-from rotatek.page.site import Site
+from rotatek.page.input_checks import malformed
+from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
@@ -123,7 +123,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "run_history": False,
         "ssr_mode": False,
         "mcp_server": False,
-        "app_kwargs": app_options(service, figures.routes()),
+        "app_kwargs": app_options(service, plot_transport.routes()),
     }
 
 
@@ -135,26 +135,16 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
     """An application of the page and of what else has a route, for another's server."""
-    page = prepared(service, loads_checkpoints=False, collects=False)
+    page = prepared(service, collects=False)
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
 
 
-def prepared(
-    service: Service, *, loads_checkpoints: bool, renews: bool = True, collects: bool = True
-) -> gr.Blocks:
-    """The page, whose first model is loaded while visitors read it; arguments as of `Site`."""
-    examples, bins = load_examples(ASSETS / "examples"), measured()
-    site = Site(
-        service,
-        examples,
-        bins,
-        loads_checkpoints=loads_checkpoints,
-        renews=renews,
-        collects=collects,
-    )
-    threading.Thread(target=site.prepare, daemon=True).start()
-    return build(site, ASSETS)
+def prepared(service: Service, **options: bool) -> gr.Blocks:
+    """The page, whose first model is loaded while visitors read it; options of `PageContext`."""
+    context = PageContext(service, load_examples(ASSETS / "examples"), measured(), **options)
+    threading.Thread(target=context.prepare, daemon=True).start()
+    return build(context, ASSETS)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.page.figures import head_links
+from rotatek.page.plot_transport import head_links
 
 FONT: Final = ["ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 MONO: Final = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]

@@ -10,7 +10,7 @@ from PIL.Image import Image as Picture
 
 from rotatek import errors
 from rotatek.inputs import request
-from rotatek.page.refusals import refusal
+from rotatek.page.user_errors import refusal
 
 
 class CheckedUpload:

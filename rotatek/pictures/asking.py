@@ -9,6 +9,7 @@ import torch
 
 from kernels.reference import Visual, expanded
 from rotatek.bridge.attention import StopFlag, watched
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
@@ -132,7 +133,7 @@ class Asker:
             Stopped: where `stop` is set before the question is read.
         """
         notes, pieces = cache.notes, list[str]()
-        recorder = AnswerAttentionRecorder.of(len(cache.layers))
+        recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
             number = self.engine.scheduler.request()
             row = rows[0] = self._fed(cache, ids, max_new_tokens, number, stop, recorder)
@@ -160,7 +161,7 @@ class Asker:
         Raises:
             Stopped: where `stop` is set while they wait.
         """
-        text = len(caches) * self.vlm.full_bytes(tokens)
+        text = len(caches) * self.vlm.full_bytes(tokens, states=0)
         lease = self.engine.admission.ask(sum(map(self._bytes, caches)) + text)
         rows: dict[int, Row] = {}
         try:
@@ -228,7 +229,7 @@ class Asker:
 def open_stores(cache: RotateKCache) -> None:
     """Rebuild Keys and Values once where every step would rebuild them, page by page: in one form
     all pages share an attention call. The values are the same up to rounding."""
-    for layer in cache.layers:
+    for layer in key_layers(cache):
         if layer.store is not None and not isinstance(layer.store, HeadStores):
             visual, like = layer.store.read(), layer.text.keys
             keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))

@@ -12,6 +12,7 @@ from rotatek.bridge.attention import StopFlag
 from rotatek.errors import (
     FileUnreadable,
     NotAnImage,
+    PdfDamaged,
     Stopped,
     StorageFull,
     StoreUnwritable,
@@ -119,7 +120,13 @@ def index(
             continue
         names: list[str] = []
         whole = True
-        for page in _pages(pictures, path, stop):
+        for number, count, found in pages_in(path):
+            if stop is not None and stop.is_set():
+                return
+            if isinstance(found, UserError):
+                page = IndexedPage(path, number, count, None, found.message)
+            else:
+                page = _added(pictures, path, number, count, found, stop)
             whole = whole and page.picture is not None
             names += [] if page.picture is None else [page.picture.name]
             yield page
@@ -127,8 +134,9 @@ def index(
             return
         if whole and names:
             store.note_source(path, info.st_size, info.st_mtime_ns, names)
-            if before is not None:
-                _forget_left(pictures, store, set(before["pages"]) - set(names))
+            if before is not None:  # forget pages that no indexed file has any more
+                held = {name for source in store.indexed() for name in source["pages"]}
+                pictures.forget(sorted(set(before["pages"]) - set(names) - held))
 
 
 def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
@@ -140,30 +148,18 @@ def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Pictur
     return here if len(here) == len(found) else None
 
 
-def _pages(pictures: Pictures, path: Path, stop: StopFlag | None) -> Iterator[IndexedPage]:
-    """Read one file, page by page."""
-    if not is_pdf(path):
-        try:
-            yield _added(pictures, path, 1, 1, open_image(path), stop)
-        except ENDING:
-            raise
-        except UserError as error:
-            yield IndexedPage(path, 1, 1, None, error.message)
-        return
+def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
+    """Every page of a file: its number from 1, how many there are, and the picture of it, or why
+    there is none."""
     try:
-        opened = PdfFile(path)
+        if not is_pdf(path):
+            yield 1, 1, open_image(path)
+            return
+        with PdfFile(path) as file:
+            for page in file:
+                yield page.number, file.pages, page.image or page.error or PdfDamaged()
     except UserError as error:
-        yield IndexedPage(path, 1, 1, None, error.message)
-        return
-    with opened as file:
-        for page in file:
-            if stop is not None and stop.is_set():
-                return
-            if page.image is None:
-                said = "" if page.error is None else page.error.message
-                yield IndexedPage(path, page.number, file.pages, None, said)
-            else:
-                yield _added(pictures, path, page.number, file.pages, page.image, stop)
+        yield 1, 1, error
 
 
 def _added(
@@ -183,12 +179,6 @@ def _added(
     except UserError as error:
         return IndexedPage(path, number, pages, None, error.message)
     return IndexedPage(path, number, pages, picture, fresh=pictures.counts["read"] > before)
-
-
-def _forget_left(pictures: Pictures, store: PictureStore, names: set[str]) -> None:
-    """Forget pages that no indexed file has any more."""
-    held = {name for source in store.indexed() for name in source["pages"]}
-    pictures.forget(sorted(names - held))
 
 
 def labels_of(store: PictureStore) -> list[tuple[str, str]]:

@@ -9,16 +9,17 @@ picture's own last tokens.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.kv_sharing import cached_layers
 from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.bridge.state_layers import forget_states, restore, state_layers, state_of
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, is_one_of
@@ -36,7 +37,7 @@ from rotatek.inputs.prompt import encode_chat, encode_cut, expand_images
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.settings import Settings, path_names
-from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
 
 WEIGH_BY: Final = ("questions", "picture")
@@ -94,11 +95,8 @@ class PictureReader:
         self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
         check_cut(vlm)
         self.owner = cache_file.identity(vlm.model)  # worked out once: it reads every parameter
-        self._same = self._unchanging()
-
-    def _unchanging(self) -> bytes:
-        """What a picture's name depends on beside its pixels."""
-        return json.dumps(self.description(), sort_keys=True, default=str).encode()
+        # what a picture's name depends on beside its pixels
+        self._same = json.dumps(self.description(), sort_keys=True, default=str).encode()
 
     def description(self) -> dict[str, Any]:
         """The model, its image processor, the chat before a question, and the method, as JSON."""
@@ -160,9 +158,11 @@ class PictureReader:
             aside = torch.zeros_like(embedded.visual)
             aside[:, -len(tail) :] = True
         layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
-        plan = TokenPlan(layout, self.settings.pruning, len(cached_layers(vlm.model)))
+        plan = TokenPlan(layout, self.settings.pruning, vlm.key_layers)
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         fill(vlm, embedded, plan, [cache], timed=False)
+        if tail and state_layers(cache):
+            _reread(vlm, embedded, len(tail), cache)
         cache.notes = PictureNotes(
             embedded.next_position - len(tail),
             length,
@@ -172,6 +172,24 @@ class PictureReader:
             pixels.grids,
         )
         return cache
+
+
+def _reread(vlm: VisionLanguageModel, embedded: Embedded, last: int, cache: RotateKCache) -> None:
+    """Give a cache the states that a prompt leaves without its last tokens, which a state cannot
+    forget: the prompt is read once more without them."""
+    rows = slice(-last)
+    head = replace(
+        embedded,
+        embeds=embedded.embeds[:, rows],
+        positions=embedded.positions[..., rows],
+        visual=embedded.visual[:, rows],
+        valid=embedded.valid[:, rows],
+    )
+    plain = DynamicCache(config=vlm.model.config)
+    vlm.read(head, plain)
+    forget_states(cache)
+    for own, seen in zip(state_layers(cache), state_layers(plain), strict=True):
+        restore(own, state_of(seen))
 
 
 def cut(

@@ -4,7 +4,14 @@ and `/metrics`."""
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -27,13 +34,13 @@ from rotatek.server.file_store import FileStore
 from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
-from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
+from rotatek.server.reply import Reply, doubt_of, error_of
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.response_store import ResponseStore
 from rotatek.server.responses_reply import ResponseReply
 from rotatek.server.responses_request import read_response_call
-from rotatek.server.runs import Runs
 from rotatek.server.uploads import Uploads
+from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.health import report_of
 from rotatek.service.service import Service
 
@@ -57,7 +64,8 @@ STREAMED: Final = [
 CHAT: Final = "/v1/chat/completions"
 RESPONSES: Final = "/v1/responses"
 SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
-Read = tuple[Call, ResponseReply | None]
+Form = Callable[[Reply], Reply | ResponseReply]  # how an API says an answer
+Read = Callable[[bytes, str], tuple[Call, Form]]
 
 
 @dataclass(frozen=True)
@@ -90,12 +98,13 @@ class ChatApp:
     ) -> None:
         self.service, self.usual = service, usual or Settings()
         self.keys, bounds = keys or Keys(), bounds or Bounds()
-        self.runs, self.turns = Runs(bounds.answers, bounds.queue), FollowUps(service.conversations)
+        self.workers = WorkerPool(bounds.answers, bounds.queue)
+        self.follow_ups = FollowUps(service.conversations)
         self.bodies, self.meters, self.files = RequestBodies(), Metrics(), FileStore()
         self.uploads, self.responses = Uploads(self.files, self.bodies), ResponseStore()
         self.is_closed = False
-        self.meters.running.set_function(lambda: self.runs.running)
-        self.meters.waiting.set_function(lambda: self.runs.waiting)
+        self.meters.running.set_function(lambda: self.workers.running)
+        self.meters.waiting.set_function(lambda: self.workers.waiting)
         self.meters.gauge("file_bytes", "Bytes of uploaded files", lambda: self.files.bytes)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
         for name, help in ENGINES.items() if has_engines else ():
@@ -112,8 +121,8 @@ class ChatApp:
             Route(f"{one}/content", self._guarded(files.content)),
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.model)),
-            Route(CHAT, _App(self.chat), methods=["POST"]),
-            Route(RESPONSES, _App(self.respond), methods=["POST"]),
+            Route(CHAT, _App(self._ask, self._read_chat), methods=["POST"]),
+            Route(RESPONSES, _App(self._ask, self._read_response), methods=["POST"]),
             Route(f"{RESPONSES}/{{id}}", self._guarded(self.response)),
             Route(f"{RESPONSES}/{{id}}", self._guarded(self.forget), methods=["DELETE"]),
             Route("/v1/{rest:path}", self._guarded(self.nothing), methods=["GET", "POST"]),
@@ -129,7 +138,7 @@ class ChatApp:
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""
         self.is_closed = True
-        self.runs.stop()
+        self.workers.stop()
         self.service.close()
 
     async def models(self, request: Request, owner: str) -> Response:
@@ -167,17 +176,8 @@ class ChatApp:
         self.responses.delete(owner, ident)
         return JSONResponse({"id": ident, "object": "response.deleted", "deleted": True})
 
-    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/v1/chat/completions`. A client that goes away is not answered any further."""
-        await self._ask(scope, receive, send, self._read_chat)
-
-    async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/v1/responses`, as `chat`."""
-        await self._ask(scope, receive, send, self._read_response)
-
-    async def _ask(
-        self, scope: Scope, receive: Receive, send: Send, read: Callable[[bytes, str], Read]
-    ) -> None:
+    async def _ask(self, scope: Scope, receive: Receive, send: Send, read: Read) -> None:
+        """One call. A client that goes away is not answered any further."""
         status, request = GONE, Request(scope, receive)
         try:
             status = await self._chat(request, receive, send, read)
@@ -192,31 +192,30 @@ class ChatApp:
         finally:
             self.meters.requests.labels(status).inc()
 
-    async def _chat(
-        self, request: Request, receive: Receive, send: Send, read: Callable[[bytes, str], Read]
-    ) -> str:
+    async def _chat(self, request: Request, receive: Receive, send: Send, read: Read) -> str:
         """Check, answer; the status for the meters."""
         owner = self.keys.owner(request.headers.get("authorization"))
         self._check_open()
-        self.runs.check()
+        self.workers.check()
         async with self.bodies.read(request) as body:
-            call, response = await asyncio.to_thread(read, body, owner)
+            call, form_of = await asyncio.to_thread(read, body, owner)
             del body
         call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
-            return await attended(receive, self._answer(call, owner, send, response))
+            return await attended(receive, self._answer(call, owner, send, form_of))
 
-    def _read_chat(self, body: bytes, owner: str) -> Read:
-        return read_call(body, self._names, self.usual, partial(self._file, owner)), None
+    def _read_chat(self, body: bytes, owner: str) -> tuple[Call, Form]:
+        call = read_call(body, self._names, self.usual, partial(self._file, owner))
+        return call, lambda reply: reply
 
-    def _read_response(self, body: bytes, owner: str) -> Read:
+    def _read_response(self, body: bytes, owner: str) -> tuple[Call, Form]:
         def past(ident: str) -> tuple[list[dict[str, Any]], int]:
             found = self.responses.get(owner, ident)
             return found.messages, found.size
 
         find = partial(self._file, owner)
         asked = read_response_call(body, self._names, self.usual, find, past)
-        return asked.call, ResponseReply(asked, partial(self.responses.keep, owner))
+        return asked.call, partial(ResponseReply, asked, partial(self.responses.keep, owner))
 
     def _file(self, owner: str, ident: str) -> bytes:
         return self.files.get(owner, ident).content
@@ -225,24 +224,19 @@ class ChatApp:
     def _names(self) -> list[str]:
         return [model.name for model in self.service.models]
 
-    async def _answer(
-        self, call: Call, owner: str, send: Send, response: ResponseReply | None = None
-    ) -> str:
+    async def _answer(self, call: Call, owner: str, send: Send, form_of: Form) -> str:
         engine = await asyncio.to_thread(self.service.engine, call.model)
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
         reply = Reply(call, room_of(engine), engine.lookahead)
-        pieces = self._pieces(reply, engine, owner)
+        form, pieces = form_of(reply), self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
-            if call.stream and response is not None:
-                return await _send_events(reply, response, pieces, send)
             if call.stream:
-                return await _send_stream(reply, pieces, send)
+                return await _send_stream(form, _noted(call), pieces, send)
             async for _ in pieces:
                 pass
-        whole = reply.whole() if response is None else response.whole(reply)
-        await _send(send, JSONResponse(whole, headers=_noted(call)))
+        await _send(send, JSONResponse(form.whole(), headers=_noted(call)))
         return "200"
 
     async def _pieces(self, reply: Reply, engine: Engine, owner: str) -> AsyncGenerator[str, None]:
@@ -252,13 +246,13 @@ class ChatApp:
 
         def begin() -> Iterator[Event]:
             self._check_open()
-            found = self.turns.take(call, owner)
+            found = self.follow_ups.take(call, owner)
             reply.is_warm = found is not None
             reply.cached = 0 if found is None else found.conversation.tokens
             self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-            return self.turns.answer(engine, call, owner, stop, found)
+            return self.follow_ups.answer(engine, call, owner, stop, found)
 
-        told = self.runs.events(begin, stop)
+        told = self.workers.events(begin, stop)
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
@@ -328,40 +322,12 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _send_stream(reply: Reply, pieces: AsyncIterator[str], send: Send) -> str:
+async def _send_stream(
+    form: Reply | ResponseReply, headers: Mapping[str, str], pieces: AsyncIterator[str], send: Send
+) -> str:
     """Server-sent events; a failure before the first of them is an ordinary refusal."""
     await anext(pieces)
-    noted = [(name.encode(), value.encode()) for name, value in _noted(reply.call).items()]
-    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
-
-    async def tell(chunk: bytes, more: bool = True) -> None:
-        await send({"type": "http.response.body", "body": chunk, "more_body": more})
-
-    status = "200"
-    try:
-        for one in reply.answers:
-            await tell(one.chunk({"role": "assistant", "content": ""}))
-        async for text in pieces:
-            if text:
-                await tell(reply.latest.chunk({"content": text}))
-        for one in reply.answers:
-            await tell(one.chunk({}, one.finish_reason))
-        if reply.call.with_usage:
-            await tell(reply.usage_chunk())
-    except Exception as error:
-        code, said = error_of(error)
-        status = str(code)
-        await tell(sse(said))
-    await tell(DONE, more=False)
-    return status
-
-
-async def _send_events(
-    reply: Reply, response: ResponseReply, pieces: AsyncIterator[str], send: Send
-) -> str:
-    """`_send_stream` of a response."""
-    await anext(pieces)
-    noted = [(name.encode(), value.encode()) for name, value in _noted(reply.call).items()]
+    noted = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
 
     async def tell(*events: bytes, more: bool = True) -> None:
@@ -370,13 +336,13 @@ async def _send_events(
 
     status = "200"
     try:
-        await tell(*response.begin())
+        await tell(*form.begin())
         async for text in pieces:
             if text:
-                await tell(response.piece(text))
-        await tell(*response.end(reply), more=False)
+                await tell(form.piece(text))
+        await tell(*form.end(), more=False)
     except Exception as error:
-        code, last = response.broken(error)
+        code, last = form.broken(error)
         status = str(code)
         await tell(last, more=False)
     return status
@@ -425,8 +391,8 @@ def _card(name: str) -> dict[str, Any]:
 class _App:
     """An ASGI application of a method: starlette treats plain functions differently."""
 
-    def __init__(self, call: Any) -> None:
-        self.call = call
+    def __init__(self, call: Any, read: Read) -> None:
+        self.call, self.read = call, read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.call(scope, receive, send)
+        await self.call(scope, receive, send, self.read)

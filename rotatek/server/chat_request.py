@@ -20,15 +20,16 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_image
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
-from rotatek.server.fields import Ignored, check_fields
+from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules
 from rotatek.server.files import Find, Shown
-from rotatek.server.sampling_fields import answers_of, sampling_of
+from rotatek.server.sampling_fields import sampling_of
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 100  # characters
 MOST_PIXELS: Final = 4 * inputs.MAX_PIXELS  # of all pictures, as sent: bounds the work
 BICUBIC: Final = Resampling.BICUBIC
+USAGE: Final = "stream_options.include_usage"
 SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
 
 
@@ -105,14 +106,11 @@ def read_call(
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
-    sampling, answers = sampling_of(given), answers_of(given)
+    sampling, stop = sampling_of(given), _stops_of(given.get("stop"))
     options = given.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise errors.SettingError("stream_options", "an object", options)
     ignored.rest(options, ("include_usage",), "stream_options")
-    stop = _stops_of(given.get("stop"))
-    stream = _switch("stream", given.get("stream"))
-    with_usage = _switch("stream_options.include_usage", options.get("include_usage"))
+    with_usage = options.get("include_usage") or False
+    check_rules({USAGE: with_usage}, {USAGE: BOOLEAN})
     sizes = tuple(Size(detail == "low", least, most) for detail in chat.details)
     with blaming("messages"):
         request = make_chat(
@@ -123,12 +121,12 @@ def read_call(
         request=request,
         settings=settings,
         stop=stop,
-        stream=stream,
-        with_usage=with_usage,
+        stream=bool(given.get("stream")),
+        with_usage=bool(with_usage),
         sizes=sizes,
         pictures=tuple(map(_digest, chat.files, sizes)),
         ignored=tuple(ignored.names),
-        answers=answers,
+        answers=given.get("n", 1),
     )
 
 
@@ -220,12 +218,8 @@ def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
     """Tools that the model is to know of, as JSON; empty where there are none.
 
     Raises:
-        SettingError: where a call would have to be made, and for no list of functions.
+        SettingError: for no list of functions.
     """
-    for name in ("tool_choice", "function_call"):
-        choice = given.get(name)
-        if choice not in (None, "none", "auto"):
-            raise errors.SettingError(name, '"none", "auto" or left out', choice)
     tools: list[Any] = []
     for name in ("tools", "functions"):
         listed = given.get(name) or []
@@ -285,9 +279,3 @@ def _stops_of(given: Any) -> tuple[str, ...]:
         if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
             raise errors.SettingError("stop", allowed, text)
     return tuple(found)
-
-
-def _switch(name: str, given: Any) -> bool:
-    if given not in (None, False, True):
-        raise errors.SettingError(name, "true or false", given)
-    return bool(given)

@@ -1,4 +1,5 @@
-"""Fields of a call that change nothing here: neutral, ignored with a header, or refused.
+"""What the fields of a call may be, and which change nothing: neutral, ignored with a header, or
+refused.
 
 An unknown field is ignored and named in a header. If a field would change the answer, the call is
 refused with the field's name.
@@ -15,51 +16,67 @@ MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
 OTHER: Final = "other"  # the metrics' label of a field that is not in `KNOWN`
 NO_BEAMS: Final = "there is no beam search"
-READ: Final = (
-    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options",
-    "tools", "functions", "tool_choice", "function_call", "rotatek", *sampling_fields.NAMES,
+READ: Final = (  # those without a rule are checked where they are read
+    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions",
+    "rotatek", *sampling_fields.NAMES,
 )  # fmt: skip
-Neutral = Callable[[Any], bool]
+Check = Callable[[Any], bool]
+Rules = Mapping[str, tuple[Check, str]]  # which values a field may have, and what they are called
 
 
-def _is(*values: Any) -> Neutral:
+def is_one_of(*values: Any) -> Check:
+    """Whether a value equals one of these."""
     return lambda given: any(given == value for value in values)
 
 
-def _is_nothing(given: Any) -> bool:
+def is_nothing(given: Any) -> bool:
+    """Whether a value is false, zero or empty."""
     return not given
 
 
-# Another value would change the answer: what each must be, and which values are it.
-FIXED: Final[dict[str, tuple[Neutral, str]]] = {
-    "best_of": (_is(1), "1 or left out: n is the number of answers"),
-    "length_penalty": (_is(1), f"1 or left out: {NO_BEAMS}"),
-    "use_beam_search": (_is_nothing, f"false or left out: {NO_BEAMS}"),
-    "prompt_logprobs": (_is_nothing, "left out"),
-    "guided_json": (_is_nothing, "left out"),
-    "guided_regex": (_is_nothing, "left out"),
-    "guided_choice": (_is_nothing, "left out"),
-    "guided_grammar": (_is_nothing, "left out"),
-    "structured_outputs": (_is_nothing, "left out"),
-    "modalities": (_is(["text"], []), '["text"] or left out'),
-    "audio": (_is_nothing, "left out: answers are text"),
-    "min_tokens": (_is(0), "0 or left out"),
-    "ignore_eos": (_is_nothing, "false or left out"),
-    "echo": (_is_nothing, "false or left out"),
-    "bad_words": (_is_nothing, "left out"),
-    "stop_token_ids": (_is_nothing, "left out: give stop texts"),
-    "include_stop_str_in_output": (_is_nothing, "false or left out"),
-    "continue_final_message": (_is_nothing, "false or left out"),
-    "add_generation_prompt": (_is(True), "true or left out"),
-    "web_search_options": (_is_nothing, "left out: nothing is fetched"),
+def _is_count(given: Any) -> bool:
+    is_whole = isinstance(given, int) and not isinstance(given, bool)
+    return is_whole and 1 <= given <= sampling_fields.MOST_ANSWERS
+
+
+BOOLEAN: Final = is_one_of(False, True), "true or false"
+NO_CALL: Final = is_one_of("none", "auto"), '"none", "auto" or left out'
+RULES: Final[Rules] = {
+    "stream": BOOLEAN,
+    "stream_options": (lambda given: isinstance(given, dict) or not given, "an object"),
+    "n": (_is_count, f"a whole number from 1 to {sampling_fields.MOST_ANSWERS}"),
+    "logprobs": (is_one_of(False, True), "true, false or left out"),
+    "tool_choice": NO_CALL,
+    "function_call": NO_CALL,
+    # of those below another value would change the answer
+    "best_of": (is_one_of(1), "1 or left out: n is the number of answers"),
+    "length_penalty": (is_one_of(1), f"1 or left out: {NO_BEAMS}"),
+    "use_beam_search": (is_nothing, f"false or left out: {NO_BEAMS}"),
+    "prompt_logprobs": (is_nothing, "left out"),
+    "guided_json": (is_nothing, "left out"),
+    "guided_regex": (is_nothing, "left out"),
+    "guided_choice": (is_nothing, "left out"),
+    "guided_grammar": (is_nothing, "left out"),
+    "structured_outputs": (is_nothing, "left out"),
+    "modalities": (is_one_of(["text"], []), '["text"] or left out'),
+    "audio": (is_nothing, "left out: answers are text"),
+    "min_tokens": (is_one_of(0), "0 or left out"),
+    "ignore_eos": (is_nothing, "false or left out"),
+    "echo": (is_nothing, "false or left out"),
+    "bad_words": (is_nothing, "left out"),
+    "stop_token_ids": (is_nothing, "left out: give stop texts"),
+    "include_stop_str_in_output": (is_nothing, "false or left out"),
+    "continue_final_message": (is_nothing, "false or left out"),
+    "add_generation_prompt": (is_one_of(True), "true or left out"),
+    "web_search_options": (is_nothing, "left out: nothing is fetched"),
 }
 # No value changes the answer; these values are accepted silently.
-NEUTRAL: Final[dict[str, Neutral]] = {
-    "top_a": _is(0),
-    "typical_p": _is(1),
-    "store": _is(False),
-    "skip_special_tokens": _is(True),
-    "spaces_between_special_tokens": _is(True),
+NEUTRAL: Final[dict[str, Check]] = {
+    "top_a": is_one_of(0),
+    "typical_p": is_one_of(1),
+    "store": is_one_of(False),
+    "skip_special_tokens": is_one_of(True),
+    "spaces_between_special_tokens": is_one_of(True),
 }
 KNOWN: Final = frozenset(NEUTRAL) | {
     "user", "metadata", "service_tier", "reasoning_effort", "parallel_tool_calls", "verbosity",
@@ -87,18 +104,27 @@ class Ignored:
                 self.add(f"{inside}.{name}", value)
 
 
+def check_rules(given: Mapping[str, Any], rules: Rules) -> None:
+    """Refuse a value that a field may not have.
+
+    Raises:
+        SettingError: for the first such field.
+    """
+    for name, value in given.items():
+        if name in rules and not rules[name][0](value):
+            raise SettingError(name, rules[name][1], value)
+
+
 def check_fields(given: Mapping[str, Any], ignored: Ignored) -> None:
     """Refuse fields that would change the answer, and note those that do not.
 
     Raises:
-        SettingError: for the first field of `FIXED` that is not as it has to be.
+        SettingError: as of `check_rules`.
     """
+    check_rules(given, RULES)
     for name, value in given.items():
-        if name in FIXED:
-            is_neutral, allowed = FIXED[name]
-            if not is_neutral(value):
-                raise SettingError(name, allowed, value)
-        elif name not in READ and not (name in NEUTRAL and NEUTRAL[name](value)):
+        is_known = name in RULES or name in READ
+        if not is_known and not (name in NEUTRAL and NEUTRAL[name](value)):
             ignored.add(name)
 
 

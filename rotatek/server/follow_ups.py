@@ -116,7 +116,7 @@ class FollowUps:
             if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
                 said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
                 messages = (*call.request.messages, said)
-                self.waiting.keep(place_of(call, owner, messages), waiting)
+                self.waiting.hold(place_of(call, owner, messages), waiting)
                 is_kept = True
         finally:
             if not is_kept:

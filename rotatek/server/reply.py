@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -241,10 +241,28 @@ class Reply:
             more["rotatek"] = {"doubt": self.doubt}
         return sse(self._head("chat.completion.chunk") | {"choices": [choice]} | more)
 
-    def usage_chunk(self) -> bytes:
-        """The last piece of a stream that asked for it."""
-        told = {"choices": [], "usage": self.usage, "rotatek": {"doubt": self.doubt}}
-        return sse(self._head("chat.completion.chunk") | told)
+    def begin(self) -> Iterator[bytes]:
+        """The events before any text."""
+        for one in self.answers:
+            yield one.chunk({"role": "assistant", "content": ""})
+
+    def piece(self, text: str) -> bytes:
+        """What a piece of text adds."""
+        return self.latest.chunk({"content": text})
+
+    def end(self) -> Iterator[bytes]:
+        """The events behind the last text."""
+        for one in self.answers:
+            yield one.chunk({}, one.finish_reason)
+        if self.call.with_usage:
+            told = {"choices": [], "usage": self.usage, "rotatek": {"doubt": self.doubt}}
+            yield sse(self._head("chat.completion.chunk") | told)
+        yield DONE
+
+    def broken(self, error: BaseException) -> tuple[int, bytes]:
+        """A failure after the first event: a status for the meters, and the last events."""
+        status, said = error_of(error)
+        return status, sse(said) + DONE
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ class ResponseReply:
     Args:
         asked: what is answered.
         keep: takes the complete response, the chat that it ends, and its bytes, for later calls.
+        reply: its text as it grows.
         id: of the response.
         item: of its only message.
         created: seconds since 1970.
@@ -29,14 +30,15 @@ class ResponseReply:
 
     asked: ResponseCall
     keep: Callable[[dict[str, Any], list[dict[str, Any]], int], None]
+    reply: Reply
     id: str = field(default_factory=new_id)
     item: str = field(default_factory=lambda: f"msg_{secrets.token_hex(24)}")
     created: int = field(default_factory=lambda: int(time.time()))
     sent: int = 0
 
-    def whole(self, reply: Reply) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """The complete response, stored where the call asks for that."""
-        told = reply.whole()
+        reply, told = self.reply, self.reply.whole()
         is_whole = reply.finish_reason != "length"
         reason = None if is_whole else {"reason": "max_output_tokens"}
         status = "completed" if is_whole else "incomplete"
@@ -64,9 +66,9 @@ class ResponseReply:
         """What a piece of text adds."""
         return self._part("response.output_text.delta", delta=text, logprobs=[])
 
-    def end(self, reply: Reply) -> Iterator[bytes]:
+    def end(self) -> Iterator[bytes]:
         """The events behind the last text."""
-        body = self.whole(reply)
+        body, reply = self.whole(), self.reply
         (item,) = body["output"]
         yield self._part("response.output_text.done", text=reply.text, logprobs=[])
         yield self._part("response.content_part.done", part=item["content"][0])

@@ -14,16 +14,20 @@ from rotatek import errors
 from rotatek.inputs.text_files import whole_characters
 from rotatek.methods.settings import Settings
 from rotatek.server.chat_request import Call, object_of, read_call
+from rotatek.server.fields import BOOLEAN, Rules, check_rules, is_nothing, is_one_of
 from rotatek.server.files import Find
 
 Past = Callable[[str], tuple[list[dict[str, Any]], int]]
-# Fields of this API alone: what each may be, in words, and whether a value is it.
-REFUSED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
-    "background": ("false or left out: answers are given at once", lambda given: not given),
-    "conversation": ("left out: give previous_response_id", lambda given: not given),
-    "prompt": ("left out: give instructions and input", lambda given: not given),
-    "n": ("1: a response has one answer", lambda given: given == 1),
-    "context_management": ("left out", lambda given: not given),
+RULES: Final[Rules] = {  # of fields of this API alone
+    "instructions": (lambda given: isinstance(given, str), "a text"),
+    "store": BOOLEAN,
+    "text": (lambda given: isinstance(given, dict), "an object with a format"),
+    "tools": (lambda given: isinstance(given, list), "a list"),
+    "background": (is_nothing, "false or left out: answers are given at once"),
+    "conversation": (is_nothing, "left out: give previous_response_id"),
+    "prompt": (is_nothing, "left out: give instructions and input"),
+    "n": (is_one_of(1), "1: a response has one answer"),
+    "context_management": (is_nothing, "left out"),
 }
 OWN: Final = ("input", "instructions", "max_output_tokens", "previous_response_id", "text", "store")
 NAMES: Final = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
@@ -73,17 +77,14 @@ def read_response_call(
         UserError: as of `read_call`; `param` names the field of this API.
     """
     given = object_of(body)
-    for name, (allowed, is_fine) in REFUSED.items():
-        if name in given and not is_fine(given[name]):
-            raise errors.SettingError(name, allowed, given[name])
+    check_rules(given, RULES)
     earlier = given.get("previous_response_id")
     before, size = ([], 0) if earlier is None else past(str(earlier))
     items = list(_items(given.get("input")))
     chat = [*before, *(message for _, message in items)]
-    led = _instructed(given.get("instructions"))
-    store = given.get("store", True)
-    if not isinstance(store, bool):
-        raise errors.SettingError("store", "true or false", store)
+    led = []
+    if "instructions" in given:
+        led = [{"role": "system", "content": given["instructions"]}]
     try:
         call = read_call(_chat_call(given, [*led, *chat]), models, usual, find)
     except errors.UserError as error:
@@ -91,6 +92,7 @@ def read_response_call(
         error.param = _param(error.param, len(led) + len(before), numbers)
         raise
     echoed = {name: given.get(name, value) for name, value in ECHOED.items()}
+    store = bool(given.get("store", True))
     return ResponseCall(call, _sayable(echoed), chat, store, size + len(body))
 
 
@@ -99,15 +101,6 @@ def _sayable(given: dict[str, Any]) -> dict[str, Any]:
     text = whole_characters(json.dumps(given, ensure_ascii=False))
     found: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
     return found
-
-
-def _instructed(given: Any) -> list[dict[str, Any]]:
-    """The instructions as the first message."""
-    if given is None:
-        return []
-    if not isinstance(given, str):
-        raise errors.SettingError("instructions", "a text", given)
-    return [{"role": "system", "content": given}]
 
 
 def _items(given: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -158,25 +151,16 @@ def _chat_call(given: Mapping[str, Any], messages: list[dict[str, Any]]) -> dict
         and value not in SILENT.get(name, ())
     }  # fmt: skip
     if "tools" in kept:
-        kept["tools"] = [_tool(tool) for tool in _list(kept["tools"])]
+        kept["tools"] = [_tool(tool) for tool in kept["tools"]]
     if "max_output_tokens" in given:
         kept["max_tokens"] = given["max_output_tokens"]
-    text = given.get("text", {})
-    if not isinstance(text, dict):
-        raise errors.SettingError("text", "an object with a format", text)
-    form = text.get("format")
+    form = given.get("text", {}).get("format")
     if isinstance(form, dict) and form.get("type") == "json_schema":
         named = {name: value for name, value in form.items() if name != "type"}
         form = {"type": "json_schema", "json_schema": named}
     if form is not None:
         kept["response_format"] = form
     return kept | {"messages": messages}
-
-
-def _list(given: Any) -> list[Any]:
-    if not isinstance(given, list):
-        raise errors.SettingError("tools", "a list", given)
-    return given
 
 
 def _tool(given: Any) -> dict[str, Any]:

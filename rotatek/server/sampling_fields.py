@@ -14,7 +14,7 @@ NUMBERS: Final = (
     "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
     "repetition_penalty", "logit_bias",
 )  # fmt: skip
-NAMES: Final = (*NUMBERS, "n", "logprobs", "top_logprobs", FIELD)
+NAMES: Final = (*NUMBERS, "top_logprobs", FIELD)
 FORMS: Final = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", ...}'
 
 
@@ -35,25 +35,9 @@ def sampling_of(given: Mapping[str, Any]) -> Sampling:
     ).seeded()
 
 
-def answers_of(given: Mapping[str, Any]) -> int:
-    """How many answers a call asks for.
-
-    Raises:
-        SettingError: for no such number.
-    """
-    count = given.get("n")
-    if count is None:
-        return 1
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_ANSWERS:
-        raise SettingError("n", f"a whole number from 1 to {MOST_ANSWERS}", count)
-    return count
-
-
 def _tops_of(given: Mapping[str, Any]) -> int | None:
     """How many likely tokens are reported with each; None where no log probabilities are wanted."""
     wanted, top = given.get("logprobs"), given.get("top_logprobs")
-    if wanted not in (None, False, True):
-        raise SettingError("logprobs", "true, false or left out", wanted)
     if wanted:
         return 0 if top is None else top
     if top not in (None, 0):

@@ -198,7 +198,7 @@ class Service:
                 waiting.conversation, question, max_new_tokens, stop, sampling=later.sampling
             )
         except Exception:  # refused, or nothing to go on from: what there is waits on
-            self.conversations.keep(session or "", waiting)
+            self.conversations.hold(session or "", waiting)
             raise
         waiting.key = later.key
         return self._grown(engine, later, events, stop, session or "", waiting)
@@ -228,7 +228,7 @@ class Service:
                         yield run
             run.stopped = stop.is_set()
             if waiting is not None and waiting.conversation.is_open:
-                self.conversations.keep(session, waiting)
+                self.conversations.hold(session, waiting)
                 is_kept, run.goes_on = True, waiting.conversation.is_open
             yield run
         except errors.UserError as error:

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from rotatek.engine.engine import Engine
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
@@ -58,7 +58,7 @@ def picture_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(service: Service, picture_file: Path) -> Iterator[str]:
     """The whole page, served with the product's own launch settings."""
     examples = [Example(picture_file, "A square", ("Which colour?",))]
-    page = build(Site(service, examples), server.ASSETS)
+    page = build(PageContext(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     yield url

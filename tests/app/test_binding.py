@@ -9,7 +9,7 @@ import pytest
 from gradio.utils import get_function_params
 
 from rotatek.page.binding import called_by_name, listen
-from rotatek.page.refusals import refusing, refusing_stream
+from rotatek.page.user_errors import refusing, refusing_stream
 
 VISITOR: Any = SimpleNamespace(session_hash="visitor")
 

@@ -9,7 +9,7 @@ import pytest
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.models.loading import POCKET, MemoryNeed, weigh
-from rotatek.page.ask.checkpoint import CheckpointEvents
+from rotatek.page.ask.load_checkpoint import CheckpointEvents
 from rotatek.service.model_list import Model, checkpoints_allowed
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen

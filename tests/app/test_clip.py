@@ -10,7 +10,7 @@ from rotatek.page.ask import clip as clips
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.inspect import events as inspect
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.service import Service
 from tests.unit.test_clip import film
 
@@ -22,7 +22,7 @@ def test_a_video_is_taken_asked_and_dropped(service: Service, tmp_path: Path) ->
     clip = shown["clip"]
     assert len(clip.frames) == 6 and shown["image"] is clip.frames[0]
     assert "6 frames of 5 seconds" in shown["status"]
-    events, model = AskEvents(Site(service)), service.models[0].name
+    events, model = AskEvents(PageContext(service)), service.models[0].name
     service.engine(model)  # a picture is counted once its model is loaded
     counted = events.count(clip.frames[0], model, clip)["count"]
     assert counted > events.count(clip.frames[0], model)["count"]

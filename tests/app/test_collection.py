@@ -20,7 +20,7 @@ from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.visitors import Bounds, Collection, Collections
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests import fixtures
@@ -31,7 +31,7 @@ FORM = values_of(Settings.of(keep_channels=0.25))
 
 @pytest.fixture
 def events(service: Service) -> CollectionEvents:
-    return CollectionEvents(Site(service))
+    return CollectionEvents(PageContext(service))
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_bounds_end_a_reading_and_keep_what_was_read(service: Service, files: li
         (Bounds(bytes=1), 1, errors.CollectionFull),
         (Bounds(seconds=-1), 0, errors.CollectionTooLong),
     ):
-        events = CollectionEvents(Site(service), bounds)
+        events = CollectionEvents(PageContext(service), bounds)
         shown = read(events, files)
         assert said.sentence.split(",")[0] in shown["status"]
         assert len(events.held.of("me").pages) == kept
@@ -143,7 +143,7 @@ def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str
     held = collection.pictures
     assert held is not None and held.held_bytes > 0
     events.leave(session="me")
-    assert held.held_bytes == 0 and len(events.held) == 0 and not events.site.service.busy()
+    assert held.held_bytes == 0 and len(events.held) == 0 and not events.context.service.busy()
     read(events, files[:2])
     empty = events.clear(session="me")
     assert empty["tiles"] == drawing.tiles(Collection()) and not empty["csv"]["interactive"]
@@ -163,7 +163,7 @@ def test_other_settings_and_other_engines_are_refused_in_a_sentence(
 
     vlm = tiny_qwen()
     far = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Elsewhere(vlm))
-    shown = read(CollectionEvents(Site(far)), files[:1])
+    shown = read(CollectionEvents(PageContext(far)), files[:1])
     assert "runs in another process" in shown["status"]
 
 

@@ -21,7 +21,7 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
@@ -113,7 +113,7 @@ def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, w
     before = live()
     first(place, image)
     assert live() > before + 20
-    events = AskEvents(Site(place))
+    events = AskEvents(PageContext(place))
     if way == "stop":
         events.stop(session="visitor")
     elif way == "new image":
@@ -156,26 +156,26 @@ def held(most_bytes: int) -> Any:
 def test_the_least_recent_conversation_makes_room() -> None:
     chats, talks = ConversationStore(most=2, most_bytes=100), [held(40) for _ in range(3)]
     for number, talk in enumerate(talks):
-        chats.keep(f"s{number}", WaitingConversation(talk, "k"))
+        chats.hold(f"s{number}", WaitingConversation(talk, "k"))
     assert [talk.closed for talk in talks] == [True, False, False]
     again = chats.take("s1", "k")
-    chats.keep("s1", present(again))
+    chats.hold("s1", present(again))
     large = held(70)
-    chats.keep("s3", WaitingConversation(large, "k"))
+    chats.hold("s3", WaitingConversation(large, "k"))
     assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
     huge = held(101)
-    chats.keep("s4", WaitingConversation(huge, "k"))
+    chats.hold("s4", WaitingConversation(huge, "k"))
     assert huge.closed and large.closed and len(chats) == 0
     assert chats.take("s4", "k") is None
 
 
 def test_an_idle_conversation_is_released() -> None:
     chats, talk = ConversationStore(idle_s=0.05), held(1)
-    chats.keep("visitor", WaitingConversation(talk, "k"))
+    chats.hold("visitor", WaitingConversation(talk, "k"))
     taken = chats.take("visitor", "k")
     time.sleep(0.15)
     assert not talk.closed  # it was answering
-    chats.keep("visitor", present(taken))
+    chats.hold("visitor", present(taken))
     deadline = time.monotonic() + 5
     while not talk.closed and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -185,7 +185,7 @@ def test_an_idle_conversation_is_released() -> None:
 def test_the_page_offers_a_follow_up_only_while_caches_wait(
     place: Service, image: Image.Image
 ) -> None:
-    events = AskEvents(Site(place))
+    events = AskEvents(PageContext(place))
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
     *_, last = events.ask(**request, others=[], session="visitor", **values_of(Settings()))
     assert last["follow"]["visible"] is True and last["ask"]["interactive"] is True

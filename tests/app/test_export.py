@@ -25,7 +25,7 @@ from rotatek.page.ask.answers import cards
 from rotatek.page.ask.export_events import ExportEvents
 from rotatek.page.form import changed, fields, settings_of, values_of
 from rotatek.page.links import read_query
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
@@ -36,15 +36,15 @@ BEYOND = Settings.of(values="rotate", keep_values=0.5, widths="adaptive")
 
 
 @pytest.fixture(scope="module")
-def pocket(root: Path) -> Iterator[Site]:
+def pocket(root: Path) -> Iterator[PageContext]:
     """The embedded model and the gallery, as visitors meet them."""
     service = Service([Model("pocket", "Pocket", "pocket")])
-    yield Site(service, load_examples(root / "assets" / "examples"))
+    yield PageContext(service, load_examples(root / "assets" / "examples"))
     service.close()
 
 
 @pytest.fixture(scope="module")
-def talk(pocket: Site) -> Run:
+def talk(pocket: PageContext) -> Run:
     """Two turns about the first example, three columns."""
     image = open_image(pocket.examples[0].image)
     columns = titled(CHOSEN, [BEYOND])
@@ -55,7 +55,7 @@ def talk(pocket: Site) -> Run:
 
 
 @pytest.fixture(scope="module")
-def drawn(pocket: Site) -> Run:
+def drawn(pocket: PageContext) -> Run:
     """Two turns whose tokens are drawn, by a seed that was drawn too."""
     image = open_image(pocket.examples[0].image)
     service, warm = pocket.service, Sampling(temperature=0.9)
@@ -68,7 +68,7 @@ def drawn(pocket: Site) -> Run:
 
 
 def test_what_was_drawn_is_drawn_again(
-    pocket: Site, drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch,
+    pocket: PageContext, drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Temperature and seed are in the file, the table, the program and the command."""
@@ -95,7 +95,7 @@ def test_what_was_drawn_is_drawn_again(
     assert f"the seed {first.sampling.seed}" in cards(first, on_cpu=True)
 
 
-def test_a_link_carries_temperature_and_seed(pocket: Site) -> None:
+def test_a_link_carries_temperature_and_seed(pocket: PageContext) -> None:
     links = ExportEvents(pocket)
     request = {"image": None, "question": "?", "model": "pocket", "max_new_tokens": 64}
     for seed in (0.0, 7, None):
@@ -158,7 +158,7 @@ def test_a_spreadsheet_gets_no_formula() -> None:
 
 
 def test_the_program_gives_the_same_answers(
-    pocket: Site, talk: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+    pocket: PageContext, talk: Run, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
     image = ExportEvents(pocket).picture_of(talk)
@@ -171,7 +171,7 @@ def test_the_program_gives_the_same_answers(
 
 
 def test_the_command_line_gives_the_same_answer(
-    pocket: Site,
+    pocket: PageContext,
     talk: Run,
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -224,7 +224,7 @@ def shared(links: ExportEvents, image: Image.Image | None, settings: Settings, *
 
 
 @pytest.mark.parametrize("settings", [CHOSEN, BEYOND])
-def test_a_link_restores_the_page(pocket: Site, settings: Settings) -> None:
+def test_a_link_restores_the_page(pocket: PageContext, settings: Settings) -> None:
     links = ExportEvents(pocket)
     sent = shared(links, open_image(pocket.examples[2].image), settings, "keep_channels:0.1")
     assert "Your own image" not in sent["said"] and len(sent["query"]) < 400
@@ -236,7 +236,7 @@ def test_a_link_restores_the_page(pocket: Site, settings: Settings) -> None:
     assert "Press Ask for their answers" in shown["status"]
 
 
-def test_a_link_leaves_a_visitors_image_out(pocket: Site) -> None:
+def test_a_link_leaves_a_visitors_image_out(pocket: PageContext) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)
     sent = shared(ExportEvents(pocket), Image.fromarray(noise), CHOSEN)
     assert "Your own image is not part of it" in sent["said"] and "image=" not in sent["query"]
@@ -247,11 +247,11 @@ def test_a_link_leaves_a_visitors_image_out(pocket: Site) -> None:
     ["", "?", "?__theme=dark", "?image=../../etc/passwd&model=/etc/passwd", "?length=1e9", "?q",
      "?length=99999", "?x=tokens:evil"],
 )  # fmt: skip
-def test_a_link_that_says_nothing_changes_nothing(pocket: Site, query: str) -> None:
+def test_a_link_that_says_nothing_changes_nothing(pocket: PageContext, query: str) -> None:
     assert ExportEvents(pocket).restore(query) == {}
 
 
-def test_a_link_with_bad_settings_is_refused(pocket: Site) -> None:
+def test_a_link_with_bad_settings_is_refused(pocket: PageContext) -> None:
     with pytest.raises(SettingError):
         read_query("?s=tokens:evil", pocket.examples, ["pocket"])
     with pytest.raises(Exception, match="tokens must be one of none, fastv, visionzip"):
@@ -265,7 +265,7 @@ def test_nothing_to_save_is_said() -> None:
         assert "Ask first" in json.loads(save(None)["sent"])["said"]
 
 
-def test_a_stopped_answer_can_be_taken_away(pocket: Site) -> None:
+def test_a_stopped_answer_can_be_taken_away(pocket: PageContext) -> None:
     image = open_image(pocket.examples[0].image)
     running = pocket.service.ask("pocket", image, "What is the total?", titled(CHOSEN, []), 64, "s")
     for run in running:

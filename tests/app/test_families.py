@@ -15,7 +15,7 @@ from rotatek.models import load
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.inspect import events as inspect
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.families import EVERY, save_known, save_unknown
@@ -72,7 +72,7 @@ def test_the_commands(
 def test_the_page(folder: Path, shown: str) -> None:
     vlm = load(folder, "cpu")
     service = Service([Model("own", "Own", str(folder))], lambda source: Engine(vlm))
-    events, picture = AskEvents(Site(service)), Image.open(shown)
+    events, picture = AskEvents(PageContext(service)), Image.open(shown)
     form = values_of(Settings.of(keep_channels=0.25))
     *_, last = events.ask(
         image=picture, question=QUESTION, model="own", max_new_tokens=4, others=[], **form

@@ -12,7 +12,7 @@ from rotatek.methods.settings import Settings
 from rotatek.page.api import Endpoints
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.fixtures import Picture
@@ -63,7 +63,7 @@ def test_the_page_and_its_api_say_it(fault: tuple[str, str], picture: Picture) -
     }  # fmt: skip
     form = values_of(Settings.of(keep_channels=0.25))
     with pytest.warns(UserWarning, match=fault[1]):
-        *_, last = AskEvents(Site(service)).ask(**request, others=[], **form)
+        *_, last = AskEvents(PageContext(service)).ask(**request, others=[], **form)
     assert fault[1] in last["status"] and last["ask"]["interactive"] is True
     with pytest.raises(Exception, match=fault[1]):
         list(Endpoints(service).ask(**request))

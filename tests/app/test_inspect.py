@@ -19,7 +19,7 @@ from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.settings import Settings
-from rotatek.page import figures as page_figures
+from rotatek.page import plot_transport
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.service.run import Run
@@ -165,7 +165,7 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     more = dict(CHANNELS.all) | {FirstChannels.name: FirstChannels}
     monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
     with gr.Blocks():
-        widgets.inspect_part()
+        widgets.InspectWidgets()
     frame = drawings.mask_frame("first")
     assert widgets.titles()[frame] == "First channels: what it keeps"
     assert sum(widgets.frame_rows(), []).count(frame) == 1
@@ -180,9 +180,9 @@ def test_every_method_has_a_mask_also_one_of_another_package(
 )
 def test_frames_come_in_rows_of_at_most_three(count: int, rows: list[int]) -> None:
     names = [f"f{number}" for number in range(count)]
-    made = page_figures.rows_of(names)
+    made = plot_transport.rows_of(names)
     assert [len(row) for row in made] == rows and sum(made, []) == names
-    assert page_figures.rows_of([]) == []
+    assert plot_transport.rows_of([]) == []
 
 
 def test_a_method_s_name_becomes_an_element_s() -> None:
@@ -212,12 +212,12 @@ def test_nothing_is_drawn_before_there_is_a_run() -> None:
 
 def test_plotly_is_served_from_here_compressed_and_for_good(address: str) -> None:
     request = urllib.request.Request(
-        f"{address}{page_figures.PLOTLY_URL}", headers={"Accept-Encoding": "gzip"}
+        f"{address}{plot_transport.PLOTLY_URL}", headers={"Accept-Encoding": "gzip"}
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         body = answer.read()
         assert "immutable" in answer.headers["Cache-Control"]
         assert answer.headers["Content-Encoding"] == "gzip"
-    assert len(body) < 2_000_000 and body == page_figures.plotly_source()[1]
-    with urllib.request.urlopen(f"{address}{page_figures.PLOTLY_URL}", timeout=10) as answer:
-        assert answer.read() == page_figures.plotly_source()[0]
+    assert len(body) < 2_000_000 and body == plot_transport.plotly_source()[1]
+    with urllib.request.urlopen(f"{address}{plot_transport.PLOTLY_URL}", timeout=10) as answer:
+        assert answer.read() == plot_transport.plotly_source()[0]

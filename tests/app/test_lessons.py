@@ -8,11 +8,11 @@ import gradio as gr
 import numpy as np
 import pytest
 
+from docs import lessons as making
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.inspect import trace_analysis
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.inspect.drawings import parts_of
-from rotatek.page.learn import __main__ as making
 from rotatek.page.learn import events, lessons, widgets
 from rotatek.page.results import files
 from rotatek.service.model_list import Example
@@ -93,8 +93,8 @@ def test_missing_or_damaged_lessons_make_a_sentence(content: str | None, tmp_pat
         (tmp_path / "traces").mkdir()
         (tmp_path / "traces" / lessons.NAME).write_text(content)
     with gr.Blocks() as page:
-        made = widgets.learn_part(tmp_path)
-    assert made.buttons == () and lessons.payload(tmp_path) == ""
+        made = widgets.LearnWidgets(tmp_path)
+    assert made.buttons == [] and lessons.payload(tmp_path) == ""
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(widgets.MISSING in str(value) for value in words)
 

@@ -14,7 +14,7 @@ from rotatek.models import download
 from rotatek.page.ask import settings_events
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests.fixtures import Picture
@@ -53,7 +53,7 @@ def service(slow: Slow) -> Service:
 
 
 def asked(service: Service, model: str, image: Image.Image, session: str = "a") -> Iterator[dict]:
-    return AskEvents(Site(service)).ask(
+    return AskEvents(PageContext(service)).ask(
         image=image, question="Which?", model=model, max_new_tokens=2, others=[], session=session,
         **FORM,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_model_that_cannot_be_loaded_is_told_and_does_not_stay_loading(
 def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
     service: Service, slow: Slow, picture: Picture
 ) -> None:
-    image, events = picture(100, 60), AskEvents(Site(service))
+    image, events = picture(100, 60), AskEvents(PageContext(service))
     assert events.count(image, "large") == {"count": None} and not slow.begun.is_set()
     slow.may_load.set()
     *_, last = asked(service, "large", image)
@@ -132,7 +132,7 @@ def test_whoever_comes_later_reads_how_far_the_download_is(
         return slow(source)
 
     service = Service([Model("large", "Large (a size)", "large")], fetched)
-    site = Site(service, [example])
+    site = PageContext(service, [example])
     events, first = AskEvents(site), threading.Thread(target=site.prepare)
     first.start()
     assert slow.begun.wait(60)
@@ -156,5 +156,5 @@ def test_a_first_model_that_cannot_be_had_is_told_to_every_visitor(
     example = Example(tmp_path / "shown.png", "A picture", ("Which?",))
     slow.may_load.set()
     service = Service([Model("none", "None", "none")], slow)
-    *_, last = AskEvents(Site(service, [example])).greet("a")
+    *_, last = AskEvents(PageContext(service, [example])).greet("a")
     assert "The hub cannot be reached" in last["status"] and set(last) == {"status"}

@@ -20,7 +20,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import binding, server
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.health import report_of
 from rotatek.service.model_list import Example
 from rotatek.service.service import Service
@@ -67,7 +67,7 @@ def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
     examples = [Example(picture_file, "A square", ("Which colour?",))]
     with pytest.MonkeyPatch.context() as fewer:
         fewer.setitem(binding.MODEL_WORK, "concurrency_limit", AT_ONCE)
-        page = build(Site(service, examples), server.ASSETS)
+        page = build(PageContext(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     page._queue.max_size = WAITING
@@ -215,7 +215,7 @@ def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
     examples = [Example(picture_file, "A square", ("Which?",))]
     with pytest.MonkeyPatch.context() as fewer:
         fewer.setitem(binding.MODEL_WORK, "concurrency_limit", AT_ONCE)
-        page = build(Site(service, examples), server.ASSETS)
+        page = build(PageContext(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     try:
@@ -242,7 +242,7 @@ def test_health_says_why_the_default_model_is_missing() -> None:
         raise errors.WeightsMissing
 
     service = Service([TINY], missing)
-    Site(service).prepare()
+    PageContext(service).prepare()
     report = report_of(service)
     assert report["status"] == "failed" and report["reason"] == errors.WeightsMissing.sentence
 

@@ -16,10 +16,10 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.errors import QuestionEmpty, SettingError, UserError, WeightsMissing
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import answers, readings
+from rotatek.page.ask import answers, settings_summary
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import settings_of, values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model, load_examples, models_on_offer, presets
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
@@ -99,13 +99,13 @@ def test_badges_are_the_engines_figures(run: Run) -> None:
 
 def test_readings_say_what_is_kept() -> None:
     paper = presets()["25 %: tokens + channels"]
-    assert "keeps 230 of 576 tokens" in readings.token_reading(paper, 576)
-    assert "keeps 40 % of the visual tokens" in readings.token_reading(paper, None)
-    assert "keeps 32 of 128 channels" in readings.channel_reading(paper, 128)
-    assert "<b>25 %</b>" in readings.budget_reading(paper)
+    assert "keeps 230 of 576 tokens" in settings_summary.token_reading(paper, 576)
+    assert "keeps 40 % of the visual tokens" in settings_summary.token_reading(paper, None)
+    assert "keeps 32 of 128 channels" in settings_summary.channel_reading(paper, 128)
+    assert "<b>25 %</b>" in settings_summary.budget_reading(paper)
     everything = settings_of(values_of(paper) | {"tokens": "none", "channels": "full"})
-    assert "keeps all 576 tokens" in readings.token_reading(everything, 576)
-    assert "keeps all 128 channels" in readings.channel_reading(everything, 128)
+    assert "keeps all 576 tokens" in settings_summary.token_reading(everything, 576)
+    assert "keeps all 128 channels" in settings_summary.channel_reading(everything, 128)
     assert everything.is_baseline
 
 
@@ -162,7 +162,9 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     broken = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Breaking(vlm))
     broken._engines["tiny"] = Breaking(vlm)
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
-    asked = AskEvents(Site(broken)).ask(**request, others=[], session="v", **values_of(Settings()))
+    asked = AskEvents(PageContext(broken)).ask(
+        **request, others=[], session="v", **values_of(Settings())
+    )
     with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
         *_, last = asked
     assert last["ask"]["interactive"] is True and last["stop"]["interactive"] is False
@@ -178,7 +180,7 @@ def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
     def make(source: str) -> Engine:
         raise WeightsMissing
 
-    site = Site(Service([Model("tiny", "Tiny", "nowhere")], make))
+    site = PageContext(Service([Model("tiny", "Tiny", "nowhere")], make))
     site.prepare()
     assert f"not ready: {WeightsMissing.sentence}" in caplog.text
     asked = AskEvents(site).ask(image, "Which?", "tiny", 4, [], **values_of(CHOSEN))

@@ -16,7 +16,7 @@ from rotatek.methods.options import choice, option
 from rotatek.methods.settings import Settings
 from rotatek.page import api, export
 from rotatek.page.ask import answers, settings_events
-from rotatek.page.ask.controls import Controls, drawers_part, sliders_part
+from rotatek.page.ask.controls import Controls
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
 from rotatek.service.model_list import presets
@@ -69,7 +69,9 @@ def leading() -> Iterator[type[Leading]]:
 
 def controls() -> Controls:
     with gr.Blocks():
-        return drawers_part(sliders_part(), [("Tiny", "tiny")])
+        made = Controls(next(iter(presets().values())))
+        made.add_drawers([("Tiny", "tiny")])
+    return made
 
 
 def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) -> None:

@@ -12,7 +12,15 @@ from rotatek.evaluation.real_keys import Divergence, Spectrum
 from rotatek.evaluation.speed_claims import Speed
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
-from rotatek.page.results import answers, events, files, measurements, opening, styles, widgets
+from rotatek.page.results import (
+    answers,
+    events,
+    files,
+    measurements,
+    overview_figure,
+    styles,
+    widgets,
+)
 from tests.app.test_inspect import figures
 from viz import theme
 
@@ -138,7 +146,7 @@ def test_tables_of_any_name_are_drawn_and_solved_budgets_come_first() -> None:
 
 def test_the_opening_names_the_weights_that_it_is_of() -> None:
     found = evaluated(PAIR, ran_on={"device": "a GPU"})
-    (_, drawing) = opening.opening(found)[1]["opening"]
+    (_, drawing) = overview_figure.opening(found)[1]["opening"]
     assert drawing.reading.endswith(" Up to 15 questions; weights 01234567, bfloat16, on a GPU.")
 
 
@@ -179,7 +187,7 @@ def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
         assert files.load(tmp_path) == files.Files()
     assert figures(events.draw(files.Files(), "score", "nothing")) == {}
     with gr.Blocks() as page:
-        widgets.results_part(tmp_path)
+        widgets.ResultsWidgets(tmp_path)
     words = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(widgets.MISSING in str(value) for value in words)
 
@@ -225,23 +233,23 @@ def test_rows_are_drawn_as_the_methods_that_the_record_names() -> None:
 
 def test_the_opening_says_what_every_method_needs(committed: files.Files) -> None:
     run = committed.results.main[0]
-    said, drawn = opening.opening(committed)
-    whole = opening.reference(committed.results, run)
+    said, drawn = overview_figure.opening(committed)
+    whole = overview_figure.reference(committed.results, run)
     assert whole is not None
     first = said.splitlines()[0]
     assert first.startswith(f"pocket: Within two points of the uncompressed {100 * whole:.1f} %, ")
-    for best in opening.bests(committed.results, run):
-        one = best.nearest(whole - opening.NEAR)
+    for best in overview_figure.bests(committed.results, run):
+        one = best.nearest(whole - overview_figure.NEAR)
         held = "" if one is None else f" {100 * one.live:.0f} %"
         assert f"{best.name}{held}" in first.replace(" needs", "")
     assert "RotateK" in drawn["opening"][1].summary
-    assert opening.opening(files.Files()) == ("", {})
+    assert overview_figure.opening(files.Files()) == ("", {})
 
 
 def test_both_models_stand_in_every_figure_and_claim(committed: files.Files) -> None:
     models = [run["model"]["name"] for run in committed.results.main]
     assert models == ["pocket", "pocket-llava"]
-    said, first = opening.opening(committed)
+    said, first = overview_figure.opening(committed)
     assert all(f"{name}: Within" in said for name in models) and len(first) == len(models)
     drawn = answers.answers(committed, files.Asked())
     for run, other in zip(committed.results.main, reversed(models), strict=True):
@@ -264,7 +272,7 @@ def test_both_models_stand_in_every_figure_and_claim(committed: files.Files) -> 
 
 def test_the_opening_s_lines_only_rise(committed: files.Files) -> None:
     results = committed.results
-    for best in (best for run in results.main for best in opening.bests(results, run)):
+    for best in (best for run in results.main for best in overview_figure.bests(results, run)):
         shares = [one.live for one in best.cells]
         scores = [one.score.mean for one in best.cells]
         assert shares == sorted(shares) and scores == sorted(scores)

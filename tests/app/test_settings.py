@@ -13,7 +13,7 @@ from rotatek.engine.events import Token
 from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.page.ask import agreement, answers, readings, settings_events
+from rotatek.page.ask import answers, settings_events, settings_summary, token_agreement
 from rotatek.page.ask.events import most_others
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
@@ -148,7 +148,7 @@ def test_many_columns_answer_from_one_page(service: Service, image: Image.Image)
     html = answers.cards(run, on_cpu=True)
     assert html.count("<article") == 5 and html.count("rk-steps") == 4
     for column in list(run.columns.values())[1:]:
-        assert agreement.reading(column) in html
+        assert token_agreement.reading(column) in html
         done = present(column.finished)
         assert len(column.same) == len(column.pieces) == done.new_tokens
         same = sum(column.same) / len(column.same)
@@ -161,14 +161,14 @@ def test_strip_shows_where_columns_part(image: Image.Image) -> None:
     column = run.chosen
     for index, (kl, divergent) in enumerate([(0.001, False), (2.0, True), (None, True)]):
         run.take(Token(column.title, index, 1, "a", 1.0, divergent, kl))
-    html = agreement.strip(column)
+    html = token_agreement.strip(column)
     assert html.count('class="same"') == 1 and html.count('class="other"') == 2
     assert (
         "same token in 33 % of places; logit KL 1 nats a token until they part, 2 at most" in html
     )
     for index in range(5000):
         run.take(Token(column.title, index, 1, "a", 1.0, False, 0.0))
-    assert agreement.strip(column).count("<rect") <= agreement.BARS
+    assert token_agreement.strip(column).count("<rect") <= token_agreement.BARS
 
 
 def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Image) -> None:
@@ -183,7 +183,7 @@ def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Ima
     least, most = present(settings_events.head_widths(run, settings))
     assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
     assert f"{least} to {most} on this image" in beyond and "16 of 32 Value channels" in beyond
-    assert "beyond the paper: K + V, adaptive" in readings.budget_reading(settings)
-    assert "beyond" not in readings.budget_reading(Settings())
-    assert "with RotateK and Full Keys only" in readings.beyond_reading(SETTINGS[2])
-    assert "keeps all 128 Value channels" in readings.beyond_reading(Settings())
+    assert "beyond the paper: K + V, adaptive" in settings_summary.budget_reading(settings)
+    assert "beyond" not in settings_summary.budget_reading(Settings())
+    assert "with RotateK and Full Keys only" in settings_summary.beyond_reading(SETTINGS[2])
+    assert "keeps all 128 Value channels" in settings_summary.beyond_reading(Settings())

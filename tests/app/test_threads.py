@@ -16,7 +16,7 @@ from rotatek.models import VisionLanguageModel
 from rotatek.page import server
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Example
 from rotatek.service.service import Service
 from tests import wire
@@ -50,7 +50,9 @@ def test_every_visitor_has_a_thread_and_the_page_has_some_left(
     """Gradio holds a thread for every question that waits, forty by default."""
     engine = Patient(tiny_qwen())
     service = Service([TINY], lambda source: engine)
-    page = build(Site(service, [Example(picture_file, "A square", ("Which?",))]), server.ASSETS)
+    page = build(
+        PageContext(service, [Example(picture_file, "A square", ("Which?",))]), server.ASSETS
+    )
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
     try:

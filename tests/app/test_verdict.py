@@ -14,13 +14,13 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask import settings_events
-from rotatek.page.ask.agreement import fidelity
+from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.ask.highlights import packed
-from rotatek.page.ask.verdict import Verdict, compare
+from rotatek.page.ask.token_agreement import fidelity
 from rotatek.page.ask.words import words_of
 from rotatek.page.form import values_of
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
@@ -133,7 +133,9 @@ def test_highlights_reach_the_browser_for_every_column(
     assert len(sent) < 20_000
 
 
-def asking(site: Site, run: Run | None, image: Image.Image | None, **change: object) -> list[dict]:
+def asking(
+    site: PageContext, run: Run | None, image: Image.Image | None, **change: object
+) -> list[dict]:
     given: dict[str, object] = {
         "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
         "max_new_tokens": 4, "others": [],
@@ -142,7 +144,7 @@ def asking(site: Site, run: Run | None, image: Image.Image | None, **change: obj
 
 
 def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Image.Image) -> None:
-    site = Site(service)
+    site = PageContext(service)
     run = run_of(service, image, SETTINGS[0])
     assert asking(site, run, image)[-1]["run"].chosen.finished
     assert asking(site, None, image) == [] and asking(site, run, None) == []
@@ -153,7 +155,7 @@ def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Ima
 
 
 def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -> None:
-    site, columns = Site(service), titled(BASELINE, [SETTINGS[0]])
+    site, columns = PageContext(service), titled(BASELINE, [SETTINGS[0]])
     events = AskEvents(site)
     runs = service.ask("tiny", image, "Which?", columns, 256, "me")
     shown: list[dict] = []

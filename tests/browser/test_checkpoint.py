@@ -10,7 +10,7 @@ from rotatek.engine.engine import Engine
 from rotatek.models.loading import POCKET_LLAVA
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.service import Service
 from tests.browser.steps import open_drawer
@@ -31,7 +31,7 @@ def open_host() -> Iterator[str]:
     """A page whose host allows checkpoints, on a tiny model; every source loads that model."""
     vlm = tiny_qwen()
     service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
-    site = Site(service, load_examples(server.ASSETS / "examples"), loads_checkpoints=True)
+    site = PageContext(service, load_examples(server.ASSETS / "examples"), loads_checkpoints=True)
     page = build(site, server.ASSETS)
     _, url, _ = server.launch(
         page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import load_examples
 from tests.browser.steps import open_results
 from tests.fixtures import Shoot, Visit
@@ -88,7 +88,7 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """The program's page with a model that is not there, served by this process."""
     monkeypatch.setenv("ROTATEK_MODELS", str(tmp_path / "none"))
     service = server.service_here()
-    site = Site(service, load_examples(server.ASSETS / "examples"))
+    site = PageContext(service, load_examples(server.ASSETS / "examples"))
     site.prepare()
     assert service.failure and not service.loaded()
     page = build(site, server.ASSETS)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from rotatek.engine.engine import Engine
 from rotatek.page import server
 from rotatek.page.build import build
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests.browser.conftest import left
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, s
     image = Image.new("RGB", (336, 224), "white")
     ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
     image.save(picture)
-    site = Site(service, [Example(picture, "A square", ("Which colour?",))])
+    site = PageContext(service, [Example(picture, "A square", ("Which colour?",))])
     site.prepare()
     page = build(site, server.ASSETS)
     _, url, _ = server.launch(

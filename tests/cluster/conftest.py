@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pocket.models.config import build_model, model_config, save_model
-from rotatek.cluster import quiet
+from rotatek.cluster import ray_environment
 from tests.tiny import scramble
 
 ROOT = Path(__file__).resolve().parents[2]
-quiet.prepare()  # before a test's module imports Ray, which reads it then
+ray_environment.prepare()  # before a test's module imports Ray, which reads it then
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

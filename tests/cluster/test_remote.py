@@ -25,7 +25,7 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.server.runs import Runs
+from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.conversation_store import ConversationStore
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
@@ -55,7 +55,7 @@ class Replicas:
     def _made(self, vlm: VisionLanguageModel, home: str) -> Replica:
         replica = Replica.__new__(Replica)  # its constructor asks Serve for a name
         replica.home, replica.engine = home, Engine(vlm)
-        replica.runs, replica.waiting = Runs(4, 4), ConversationStore()
+        replica.workers, replica.waiting = WorkerPool(4, 4), ConversationStore()
         replica._stops = {}
         return replica
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from transformers.cache_utils import DynamicCache
 
 from kernels.attention_launch import attend_triton
 from kernels.reference import attend_reference, misaligned
-from rotatek.bridge.fitness import decoder_layers
 from rotatek.engine.batch import RunningBatch
 from tests.ragged import KINDS, filled
 from tests.tiny import tiny_qwen
@@ -20,7 +20,7 @@ def test_kernels_read_pools_in_place(kind: str) -> None:
     joined where another had left, and rows that are not in use, among them."""
     vlm = tiny_qwen()
     vlm.model.to(DEVICE)
-    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.static = True
     alone = [filled(vlm, KINDS[kind], n).cache for n in (4, 10, 7)]
     joined = batch.join([filled(vlm, KINDS[kind], n).cache for n in (4, 1, 7)], 0)

@@ -57,10 +57,10 @@ from rotatek.page.build import build
 from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.page.inspect.drawings import mask_frames
 from rotatek.service.service import Service
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
 from rotatek.paths import assets
 
-site = Site(Service(models_on_offer(["pocket"])), load_examples(assets() / "examples"), {})
+site = PageContext(Service(models_on_offer(["pocket"])), load_examples(assets() / "examples"), {})
 page = build(site, assets())
 info = page.get_api_info()["named_endpoints"]
 print(json.dumps({

@@ -235,7 +235,7 @@ def test_a_client_that_leaves_stops_its_answer(
     body = {"model": "tiny", "messages": asked(picture()), "max_tokens": 1000, "stream": stream}
     with pytest.raises(httpx.ReadTimeout):  # noqa: SIM117  # the client hangs up
         httpx.post(f"{address}/v1/chat/completions", json=body, timeout=httpx.Timeout(9, read=0.4))
-    until(lambda: door.runs.running == 0, 2.0)
+    until(lambda: door.workers.running == 0, 2.0)
     assert door.meters.registry.get_sample_value("rotatek_kv_bytes", {"of": "answering"}) == 0
     gone = {"status": "499"}
     until(lambda: door.meters.registry.get_sample_value("rotatek_requests_total", gone) == 1)
@@ -258,7 +258,7 @@ def test_a_full_queue_refuses(
 
     together([one] * 6)
     assert sorted(told) == [200, 200, 429, 429, 429, 429]
-    assert door.runs.running == door.runs.waiting == 0
+    assert door.workers.running == door.workers.waiting == 0
 
 
 def test_a_process_that_leaves_says_so(slow: tuple[ChatApp, str], picture: Picture) -> None:

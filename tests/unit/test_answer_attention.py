@@ -11,11 +11,11 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.inputs.request import make_request
 from rotatek.inspect.answer_attention import (
-    MAX_STEPS,
     AnswerAttention,
     AnswerAttentionRecorder,
     weights,
 )
+from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import BASELINE, Settings
 from tests.fixtures import Picture, present
@@ -85,6 +85,7 @@ def test_long_answers_are_recorded_thinly() -> None:
     for token in range(500):
         for layer in range(3):
             recorder.see(layer, torch.zeros(1, 2, 5 if token == 0 else 1, 4))
-    assert recorder.steps[0] == 0 and len(recorder.steps) <= MAX_STEPS + 1
-    assert list(recorder.rows) == [2] and len(recorder.rows[2]) == len(recorder.steps)
-    assert len(set(np.diff(recorder.steps))) == 1
+    steps, rows = recorder.recorded.steps, recorder.recorded.rows
+    assert steps[0] == 0 and len(steps) <= MAX_STEPS + 1
+    assert list(rows) == [2] and len(rows[2]) == len(steps)
+    assert len(set(np.diff(steps))) == 1

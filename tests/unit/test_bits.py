@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache
 
 from kernels.planes import GRANULE, depths_of
 from kernels.reference import Text, Visual, attend_reference, opened
+from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.compare.columns import matched, title_of
@@ -25,6 +26,7 @@ from rotatek.methods.channels.batched_rotation import LayerGroup, held
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bits
 from rotatek.methods.channels.mixed_precision import importance_of, token_shares
 from rotatek.methods.settings import Settings
+from tests.families import tiny_gemma3
 from tests.fixtures import Picture
 from tests.launches import Launches, kernels_replaced
 from tests.tiny import tiny_qwen
@@ -410,6 +412,24 @@ def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
     assert len(asked) == asks
     assert all(rows is not None for rows in asked)
     assert entering(cache.plan) is None
+
+
+def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
+    """Gemma norms an attention's output before it is added: an output projection 16 times as large
+    changes no answer, so it may not change the bits."""
+
+    def counts() -> list[Tensor]:
+        prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
+        cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(bits=2))
+        prefill(vlm, prompt, cache)
+        sides = [held(layer.store).visual for layer in cache.layers]
+        return [held(p).counts for v in sides for p in (v.key_planes, v.value_planes)]
+
+    vlm = tiny_gemma3()
+    before = counts()
+    with torch.no_grad():
+        held(attention_of(decoder_layers(vlm.model)[0])).o_proj.weight.mul_(16)
+    assert all(map(torch.equal, counts(), before))
 
 
 # What the figure shows

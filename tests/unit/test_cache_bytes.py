@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache import output_metric
 from rotatek.cache.bytes import storage_bytes
@@ -54,7 +55,7 @@ def asked(vlm: VisionLanguageModel, picture: Picture) -> dict[str, Tensor]:
 
 def answered(vlm: VisionLanguageModel, inputs: dict[str, Tensor], **options: Any) -> RotateKCache:
     cache = RotateKCache(vlm.model, inputs, Settings.of(**options))
-    vlm.model.generate(**inputs, cache=cache, **GREEDY)
+    vlm.model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY)
     return cache
 
 

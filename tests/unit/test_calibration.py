@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import decode, prefill
 from rotatek.errors import CalibrationUnusable
@@ -13,8 +14,8 @@ from rotatek.methods.calibration import Calibrator
 from rotatek.methods.rotation.stored_bases import load_bases
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
+from tests.families import EVERY
 from tests.fixtures import Picture
-from tests.tiny import tiny_qwen
 
 
 def _run(
@@ -29,17 +30,20 @@ def _run(
     return tokens, cache
 
 
-def test_calibrated_on_itself_equals_online(picture: Picture, tmp_path: Path) -> None:
-    vlm = tiny_qwen()
+@pytest.mark.parametrize(("family", "layers"), [("qwen2_5_vl", 4), ("qwen3_5", 2)])
+def test_calibrated_on_itself_equals_online(
+    family: str, layers: int, picture: Picture, tmp_path: Path
+) -> None:
+    vlm = EVERY[family]()
     embedded = vlm.embed(vlm.prompt(make_request(picture(200, 150), "what?", 6)))
     online = Settings.of(keep_channels=0.25, solver="eigh")
     calibrator = Calibrator()
     wanted, cache = _run(vlm, embedded, online, calibrator)
     path = tmp_path / "bases.safetensors"
     calibrator.save(path, vlm.name)
-    bases = load_bases(path, 4)
+    bases = load_bases(path, layers)
     assert calibrator.samples == 1
-    for layer, basis in zip(cache.layers, bases, strict=True):
+    for layer, basis in zip(key_layers(cache), bases, strict=True):
         mine = layer.store.visual.basis[0]
         assert torch.allclose(mine @ mine.mT, basis[..., :8] @ basis[..., :8].mT, atol=1e-3)
     said, _ = _run(vlm, embedded, Settings.of(keep_channels=0.25, calibration=str(path)))

@@ -21,13 +21,12 @@ from rotatek.evaluation.chains import (
     NEUTRAL_TOKENS,
     OPENING,
     SECOND,
-    ChainedSuite,
     chains,
     counted,
 )
 from rotatek.evaluation.journal import Journal, setting_id
 from rotatek.evaluation.runner import Runner, RunOptions
-from rotatek.evaluation.suite import FileSuite, Item
+from rotatek.evaluation.suite import FileSuite, Item, Selection
 from rotatek.evaluation.tables import Scope, second_table
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -73,7 +72,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> FileSuite:
 
 def asked(suite: FileSuite, ask: str, vlm: VisionLanguageModel, path: Path) -> Journal:
     journal = Journal(path, {"ask": ask})
-    runner = Runner(vlm, ChainedSuite(suite, ask), journal, RunOptions(2, limits=LIMITS, ask=ask))
+    chained = Selection(suite, chains(suite.items, ask))
+    runner = Runner(vlm, chained, journal, RunOptions(2, limits=LIMITS, ask=ask))
     list(runner.run(runner.units(WANTED)))
     assert not runner.refused and not runner.units(WANTED)
     return journal

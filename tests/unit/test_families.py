@@ -423,7 +423,7 @@ def test_a_checkpoint_of_the_family_is_loaded(
     assert family in card_line(str(tmp_path))
     embedded = [one.embed(one.prompt(request)) for one in (vlm, loaded)]
     expected, found = (
-        prefill(one, seen, DynamicCache())[0]
+        prefill(one, seen, DynamicCache(config=one.model.config))[0]
         for one, seen in zip((vlm, loaded), embedded, strict=True)
     )
     assert torch.allclose(found, expected, atol=1e-4)

@@ -22,6 +22,8 @@ EXPECTED: dict[str, tuple[int, int, int]] = {
     "llava-next-8b": (8_355, 2 * 32 * 8 * 128 * 2, 0),
     "qwen2-vl-7b": (8_291, 2 * 28 * 4 * 128 * 2, 36 * 21),
     "qwen3-vl-8b": (8_767, 2 * 36 * 8 * 128 * 2, 31 * 19),
+    "qwen3.5-4b": (4_540, 2 * 8 * 4 * 256 * 2, 31 * 19),
+    "qwen3.5-35b-a3b": (35_107, 2 * 10 * 2 * 256 * 2, 31 * 19),
     "llava-1.5-7b": (7_063, 2 * 32 * 32 * 128 * 2, 24 * 24),
     "llava-onevision-7b": (8_031, 2 * 28 * 4 * 128 * 2, 0),
     "smolvlm-256m": (256, 2 * 30 * 3 * 64 * 2, (4 * 3 + 1) * 64),
@@ -30,6 +32,11 @@ EXPECTED: dict[str, tuple[int, int, int]] = {
     "internvl3-8b": (7_944, 2 * 28 * 4 * 128 * 2, 0),
     "gemma-3-4b": (4_300, 2 * 34 * 4 * 256 * 2, 256),
     "gemma-3-12b": (12_187, 2 * 48 * 8 * 256 * 2, 256),
+}
+# Bytes of one prompt's states: layers of linear attention, and what their convolutions read.
+STATES = {
+    name: layers * (32 * 128 * 128 * 4 + (2 * 16 + 32) * 128 * 4 * 2)
+    for name, layers in (("qwen3.5-4b", 24), ("qwen3.5-35b-a3b", 30))
 }
 
 
@@ -49,7 +56,8 @@ def test_the_configuration_is_the_published_one(name: str, vlm: VisionLanguageMo
     millions, a_token, _ = EXPECTED[name]
     assert round(vlm.model.num_parameters() / 1e6) == pytest.approx(millions, abs=1)
     assert weight_bytes(vlm.model.config, torch.bfloat16) == 2 * vlm.model.num_parameters()
-    assert vlm.full_bytes(1) == a_token
+    assert vlm.full_bytes(1, states=0) == a_token
+    assert vlm.state_bytes == STATES.get(name, 0)
 
 
 def test_prompts_and_positions_at_full_size(

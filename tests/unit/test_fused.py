@@ -19,6 +19,8 @@ PASSES = {
     "qwen2_5_vl": {"norm", "gate", "rotate"},
     "qwen2_vl": {"norm", "gate", "rotate"},
     "qwen3_vl": {"norm", "gate", "rotate"},
+    "qwen3_5": {"gate", "rotate"},  # norms of another formula
+    "qwen3_5_moe": {"gate", "rotate"},
     "gemma3": set(),  # norms and gates of another formula
 }
 

@@ -12,12 +12,14 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
 
 from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import step_graph
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import decode, prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from tests.families import EVERY
 from tests.fixtures import Picture
 from tests.recorded import RecordedGraph
 from tests.tiny import TINY, tiny_qwen
@@ -27,9 +29,9 @@ pytestmark = pytest.mark.usefixtures("recorded")
 NEW = 12
 
 
-@pytest.fixture(scope="module", params=TINY)
+@pytest.fixture(scope="module", params=[*TINY, "qwen3_5"])
 def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
+    return EVERY[request.param]()
 
 
 def given(vlm: VisionLanguageModel, picture: Picture, *questions: str) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def given(vlm: VisionLanguageModel, picture: Picture, *questions: str) -> dict[s
         "attention_mask": rows([torch.ones_like(prompt.ids) for prompt in prompts]),
         "mm_token_type_ids": rows([prompt.visual.int() for prompt in prompts]),
     }
-    if vlm.family != "qwen2_5_vl":
+    if "qwen" not in vlm.family:
         del inputs["mm_token_type_ids"]
     tensors = [prompt.pixels.tensors for prompt in prompts]
     return inputs | {name: torch.cat([each[name] for each in tensors]) for name in tensors[0]}
@@ -89,7 +91,7 @@ def test_replayed_steps_say_the_same(
         wanted, found = wanted.sequences, found.sequences
     assert torch.equal(found, wanted)
     assert cache.get_seq_length() == plain.get_seq_length()
-    assert [la.logical for la in cache.layers] == [la.logical for la in plain.layers]
+    assert [la.logical for la in key_layers(cache)] == [la.logical for la in key_layers(plain)]
     if way != "beams":
         assert len(recorded) == 1
         assert recorded[0].replays == NEW - 2  # the prompt gives one token, a first step another

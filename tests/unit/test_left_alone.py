@@ -1,15 +1,18 @@
-"""A prepared model in calls without our caches: it is as it was, bit for bit."""
+"""A model that our caches have used, or that is prepared: it is as it was, bit for bit."""
 
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import DynamicCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -58,10 +61,26 @@ def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
     return model.generate(**inputs, **with_cache(model, cache), **GREEDY)
 
 
-def state_of(model: PreTrainedModel) -> tuple[list[str], list[type], Any]:
-    """The state of a model that other programs may read."""
-    kinds = [type(module).__mro__[-3] for module in model.modules()]
-    return list(model.state_dict()), kinds, model.config.to_dict()
+def written(model: PreTrainedModel) -> list[Any]:
+    """Everything that may be written to a model: of each module its class, names, values that are
+    no parts of it, and hooks. What `generate` itself remembers is left out."""
+    found: list[Any] = [model.config.to_dict(), model.generation_config.to_dict()]
+    for name, module in model.named_modules():
+        own = {key: value for key, value in vars(module).items() if key != "rope_deltas"}
+        parts = {key: dict(part) for key, part in own.items() if isinstance(part, dict)}
+        others = {key: id(value) for key, value in own.items() if key not in parts}
+        found.append((name, type(module), list(own), parts, others))
+    return found
+
+
+def pickled(model: PreTrainedModel) -> bytes | None:
+    """A model as bytes; None where transformers' own hooks on it forbid that."""
+    model.base_model.rope_deltas = None  # of the latest prompt of Qwen's models
+    try:
+        return pickle.dumps(model)
+    except AttributeError as error:
+        assert "output_capturing_hook" in str(error)
+        return None
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -84,17 +103,45 @@ def test_plain_use_is_as_if_nothing_had_happened(
     vlm = FAMILIES[family]()
     inputs = asked(vlm, picture)
     model, other = untouched(vlm, attention), untouched(vlm, attention)
-    before = state_of(model)
     with torch.no_grad():
         used(model, inputs)
         used(model, inputs, tokens="fastv", keep_tokens=0.5)
         watched = {"output_attentions": attention == "eager", "output_hidden_states": True}
         assert_same(model(**inputs, **watched), other(**inputs, **watched))
         assert_same(model.generate(**inputs, **TOLD), other.generate(**inputs, **TOLD))
-    assert str(state_of(model)[2]) == str(before[2])
-    assert state_of(model)[0] == before[0]
-    assert model.config._attn_implementation == attention
-    assert model.get_decoder().config._attn_implementation == attention
+
+
+ATTENTIONS = [(family, attention) for family in FAMILIES for attention in ("eager", "sdpa")]
+
+
+@pytest.mark.parametrize(("family", "attention"), [*ATTENTIONS, ("qwen2_5_vl", "of_my_own")])
+def test_nothing_is_written_to_a_model(
+    family: str, attention: str, picture: Picture, tmp_path: Path
+) -> None:
+    """Not while a cache lives, nor after an error, nor when all are gone."""
+    AttentionInterface.register("of_my_own", sdpa_attention_forward)  # as programs of others do
+    AttentionMaskInterface.register("of_my_own", sdpa_mask)
+    vlm = FAMILIES[family]()
+    inputs, model = asked(vlm, picture), untouched(vlm, attention)
+    model.generate(**inputs, **GREEDY)  # transformers leaves hooks of its own on some
+    before, data = written(model), pickled(model)
+    cache = RotateKCache(model, inputs, Settings.of(bits=0.75))
+    assert written(model) == before
+    model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    assert cache.bytes().shared > 0  # output metrics, which live beside the model
+    assert written(model) == before and pickled(model) == data
+    used(model, inputs, tokens="fastv", keep_tokens=0.5)
+    with pytest.raises((TypeError, ValueError)):  # no tensor at all
+        model(**with_cache(model, RotateKCache(model, inputs, Settings())))
+    assert written(model) == before and pickled(model) == data
+    made = copy.deepcopy(model)
+    assert [one[:3] for one in written(made)[2:]] == [one[:3] for one in before[2:]]
+    files = []
+    for number, one in enumerate((model, untouched(vlm, attention))):
+        one.save_pretrained(tmp_path / str(number))
+        folder = sorted((tmp_path / str(number)).iterdir())
+        files.append({path.name: path.read_bytes() for path in folder})
+    assert files[0] == files[1]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -142,13 +189,13 @@ def test_a_model_may_change_its_attention(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("how", ["pickle", "deepcopy"])
-def test_copies_are_prepared_models_of_their_own(how: str, picture: Picture) -> None:
+def test_copies_are_models_of_their_own(how: str, picture: Picture) -> None:
     vlm = tiny_qwen()
     inputs, model = asked(vlm, picture), untouched(vlm)
     first = used(model, inputs)
     made = copy.deepcopy(model) if how == "deepcopy" else pickle.loads(pickle.dumps(model))
     own = made.get_decoder()
-    assert own.layers[0].self_attn.config.plain is own.config
+    assert own.layers[0].self_attn.config is own.config
     plain = model.generate(**inputs, **GREEDY)
     del model
     assert torch.equal(used(made, inputs), first)

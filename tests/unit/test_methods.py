@@ -246,9 +246,9 @@ def test_a_trial_step_is_forgotten(picture: Picture) -> None:
     cache.reserve(4 * NEW)
     before, places = cache.counters(), [la.text.lengths.data_ptr() for la in cache.layers]
     decode_one_token(vlm, logits.argmax(-1), prompt.next_position, cache, None)
-    assert cache.counters()[0][0] != before[0][0]
+    assert cache.counters()[0][0][0] != before[0][0][0]
     cache.rewind(before)
-    for layer, (logical, mark) in zip(cache.layers, before, strict=True):
+    for layer, (logical, mark) in zip(cache.layers, before[0], strict=True):
         assert (layer.logical, layer.text.longest) == (logical, mark.longest)
         assert torch.equal(layer.text.lengths, mark.lengths)
     assert places == [la.text.lengths.data_ptr() for la in cache.layers]

@@ -9,10 +9,10 @@ from torch import Tensor
 from transformers import (
     CLIPVisionConfig,
     Cohere2Config,
+    FalconH1Config,
     Gemma2Config,
     Gemma3nTextConfig,
     GptOssConfig,
-    Lfm2Config,
     Llama4TextConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -21,7 +21,6 @@ from transformers import (
     MllamaForConditionalGeneration,
     PreTrainedModel,
     Qwen2MoeConfig,
-    Qwen3NextConfig,
 )
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig, MllamaVisionConfig
 
@@ -95,18 +94,12 @@ UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
         lambda: llava_over(_sinks()),
     ),
     "cross": ("cross-attention layers", cross),
-    "convolution": (
-        "conv",
-        lambda: llava_over(Lfm2Config(**TEXT, layer_types=["conv", "full_attention"])),
-    ),
-    "linear": (
-        "linear_attention",
+    "attention and a state": (
+        "layers of other kinds",
         lambda: llava_over(
-            Qwen3NextConfig(
-                **TEXT, layer_types=["linear_attention", "full_attention"], num_experts=2,
-                num_experts_per_tok=1, moe_intermediate_size=32,
-                shared_expert_intermediate_size=32, linear_num_value_heads=2,
-                linear_num_key_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+            FalconH1Config(
+                **TEXT, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8,
+                mamba_chunk_size=8,
             )
         ),
     ),
@@ -200,7 +193,7 @@ def test_a_layer_that_is_passed_over_is_not_silent() -> None:
     inputs, marked = words()
     cache = RotateKCache(model, marked, Settings.of(channels="full"))
     other = model.get_decoder().layers[1].self_attn
-    other.config = other.config.plain
+    other.forward = lambda hidden_states, **_: (torch.zeros_like(hidden_states), None)
     with pytest.raises(ModelUnsupported, match="1 of the 2 layers"):
         model(**inputs, **with_cache(model, cache))
 

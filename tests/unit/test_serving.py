@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from rotatek.bridge.state_layers import key_layers
 from rotatek.engine import decode
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
@@ -19,6 +20,7 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
+from tests.families import EVERY
 from tests.fixtures import Picture
 from tests.tiny import TINY, tiny_qwen
 
@@ -90,9 +92,9 @@ def at_once(engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]])
     return found
 
 
-@pytest.fixture(scope="module", params=sorted(TINY))
+@pytest.fixture(scope="module", params=[*sorted(TINY), "qwen3_5"])
 def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
+    return EVERY[request.param]()
 
 
 def test_answers_under_load_are_those_given_alone(
@@ -218,10 +220,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
     monkeypatch.setattr(decode, "forward_one", step)
 
 
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
 def test_a_row_that_fails_takes_nobody_with_it(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
+    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(tiny_qwen())
+    engine = Engine(EVERY[family]())
     long = make_request(picture(110, 120, seed=1), "a long question " * 20, 12)
     others = [(asked(picture, n, 12), {"x": KINDS["rotated"], "y": BASELINE}) for n in range(3)]
     alone = [ids(list(engine.compare(*one))) for one in others]
@@ -386,9 +389,9 @@ def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
 def test_rows_of_one_form_share_their_attention(vlm: VisionLanguageModel, picture: Picture) -> None:
     """Twice every kind: heads of many widths and of many bits, too."""
     both = [*caches(vlm, picture), *caches(vlm, picture)]
-    batch = RunningBatch(len(both[0][0].layers))
+    batch = RunningBatch(both[0][0])
     batch.join([cache for cache, *_ in both], 0)
-    assert len(batch.layers[0].groups) == len(KINDS)
+    assert len(key_layers(batch)[0].groups) == len(KINDS)
 
 
 def test_a_cache_that_leaves_is_the_one_that_joined(
@@ -398,7 +401,7 @@ def test_a_cache_that_leaves_is_the_one_that_joined(
     from rotatek.cache.rotatek_cache import cache_bytes
 
     one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
-    batch = RunningBatch(len(one[0][0].layers))
+    batch = RunningBatch(one[0][0])
     rows = [row for (row,) in batch.join([cache for cache, *_ in one], 0)]
     assert not any(cache_bytes(cache).total for cache, *_ in one)
     gone = rows[1::3]

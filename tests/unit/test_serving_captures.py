@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -137,7 +138,7 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
     for there, expected, places in ((fit, 12, 16), (fit, 200, 64), (full, 200, 4)):
         monkeypatch.setattr(RowGroup, "fit", there)
         scheduler = Scheduler(vlm, expected=partial(int, expected))
-        batch = scheduler._batch = RunningBatch(len(decoder_layers(vlm.model)))
+        batch = scheduler._batch = RunningBatch(DynamicCache(config=vlm.model.config))
         batch.freeze()
         one = seat(vlm, 0, MIXED[1])
         scheduler.join([one])

@@ -1,6 +1,7 @@
 """Parallel prompts on a processor: shares of its cores, and no answer changes."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -104,6 +105,36 @@ def test_cores_of_busy_neighbours_are_left_out(
     after(7, 5)  # and are gone
     cores.share()
     assert torch.get_num_threads() == 4
+    (tmp_path / "loadavg").write_text("0.0 0.0 0.0 3/99 7\n")
+    clock[0] = 63.0  # a minute without work: two others have begun, which its mean hides
+    after(9, 240)
+    cores.share()
+    assert torch.get_num_threads() == 2
+    clock[0] = 63.5
+    after(9, 242)
+    cores.share()
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.skipif(not Path(cpu_shares.STAT).exists(), reason="counts processes on Linux alone")
+@pytest.mark.skipif((os.cpu_count() or 1) > 8, reason="takes a busy process a core")
+def test_real_neighbours_leave_one_thread() -> None:
+    """Measured beside them: five columns took 1.2 times as long as with one thread from the start,
+    and 9 times with two."""
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        time.sleep(0.3)  # they have begun
+        cores = CpuShares(os.cpu_count() or 1)
+        time.sleep(1.5 * cpu_shares.SAMPLE_S)
+        cores.share()
+        assert torch.get_num_threads() == 1
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_a_step_waits_for_prompts_but_not_for_long() -> None:

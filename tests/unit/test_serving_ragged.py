@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from PIL import Image
+from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import decode
@@ -54,7 +54,7 @@ def step(vlm: VisionLanguageModel, batch: RunningBatch, rows: dict[int, Alone]) 
 def test_rows_come_and_go_at_random(vlm: VisionLanguageModel, kind: str, frozen: bool) -> None:
     """In one group, whatever their sizes are: every step says what each row says alone, and who
     leaves takes along exactly what he brought and was given."""
-    batch, chance = RunningBatch(len(decoder_layers(vlm.model))), random.Random(7)
+    batch, chance = RunningBatch(DynamicCache(config=vlm.model.config)), random.Random(7)
     batch.static = frozen
     rows: dict[int, Alone] = {}
     for number in range(20):
@@ -78,7 +78,7 @@ def test_rows_come_and_go_at_random(vlm: VisionLanguageModel, kind: str, frozen:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, kind: str) -> None:
     """What a captured graph lives on; and a departure is one transfer."""
-    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.freeze()
     numbers = [3, 4, 5, 6, 7, 8]
     here = [
@@ -100,7 +100,7 @@ def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, ki
 def test_room_that_is_given_back_is_nobodys(vlm: VisionLanguageModel, kind: str) -> None:
     """Under a graph, too: rows move together, say what they say alone, and are all that a step
     computes, up to the next size of a group."""
-    batch, rows = RunningBatch(len(decoder_layers(vlm.model))), dict[int, Alone]()
+    batch, rows = RunningBatch(DynamicCache(config=vlm.model.config)), dict[int, Alone]()
     batch.freeze()
     joined = batch.join([filled(vlm, KINDS[kind], 3 * n).cache for n in range(7)], ROOM)
     for number, (row,) in enumerate(joined):
@@ -133,7 +133,7 @@ def test_a_wider_head_moves_nobody_where_another_layer_has_one_as_wide(
         return cache
 
     for frozen, moves in ((True, False), (False, True)):
-        batch = RunningBatch(len(decoder_layers(vlm.model)))
+        batch = RunningBatch(DynamicCache(config=vlm.model.config))
         batch.static = frozen
         caches = [cache_whose_widest_is_in(layer) for layer in (0, 1)]
         others = [filled(vlm, KINDS["bits"], 3).cache for _ in range(2)]
@@ -150,7 +150,7 @@ def test_pools_hold_little_that_is_nobodys(vlm: VisionLanguageModel, kind: str) 
     caches = [filled(vlm, KINDS[kind], 3 * n).cache for n in range(8)]  # pictures of one size
     parts = [taken_apart(layer.store) for cache in caches for layer in cache.layers]
     flat = [one.tensor for each in parts if each is not None for one in each.flat.values()]
-    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.join(caches, 0)
     pools = [t for group in batch._groups.values() for t in group.pools._pools.values()]
     assert 0 < storage_bytes(pools) <= 1.25 * sum(t.nbytes for t in flat)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache
 
-from rotatek.bridge.fitness import decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import rows
 from rotatek.engine.batch import RunningBatch
@@ -102,7 +101,7 @@ def test_rows_come_and_go_without_moving_anything(
         prefill(vlm, embedded, cache)
         return cache
 
-    batch = RunningBatch(len(decoder_layers(vlm.model)))
+    batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.freeze()
     here = [number for (number,) in batch.join([filled() for _ in range(6)], LIMIT)]
     moved, width = batch.moved, len(batch.order)

@@ -23,6 +23,7 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from tests.families import EVERY
 from tests.fixtures import Picture, half
 from tests.tiny import TINY, tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
@@ -37,9 +38,9 @@ MATRIX = [  # every form of every method where no token is dropped, and each wit
 ]
 
 
-@pytest.fixture(scope="module", params=TINY)
+@pytest.fixture(scope="module", params=[*TINY, "qwen3_5"])
 def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
+    return EVERY[request.param]()
 
 
 def filled(

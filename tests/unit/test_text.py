@@ -157,7 +157,7 @@ def test_rows_of_a_batch_answer_as_alone_and_come_back(
     plain = RotateKCache(vlm.model, prompts[0].inputs(), Settings.of(**FORMS[form]))
     firsts.append(prefill(vlm, prompts[0], plain)[0])
     positions = torch.cat([prompt.next_position for prompt in [*prompts, prompts[0]]])
-    batch = RunningBatch(len(plain.layers))
+    batch = RunningBatch(plain)
     numbers = [row[0] for row in batch.join([*caches, plain], NEW)]
     # text at full width is apart, and so is a row whose planes take twice as much
     assert len(batch.layers[0].groups) == (3 if form == "bits" else 2)

@@ -31,7 +31,7 @@ from tests.tiny import tiny_qwen
 
 HALF = "\ud83d"  # the first half of an emoji
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"  # at which `str.splitlines` cuts
-ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-32"]
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"]
 KEYS = ["first-key-of-all-0", "second-key-of-all-0"]
 
 
@@ -72,6 +72,11 @@ def test_json_lines_come_back_from_every_encoding_and_line_end(
     assert found == values
     numbers = [line.number for line in lines_of(decoded(data, "The file"))]
     assert numbers == list(range(2, 2 + len(values)))
+
+
+def test_files_with_marks_that_were_put_together() -> None:
+    data = b"".join(f'{{"a": {n}}}\r\n'.encode("utf-8-sig") for n in range(3))
+    assert [parsed(one.text)["a"] for one in lines_of(decoded(data, "The file"))] == [0, 1, 2]
 
 
 @given(st.lists(VALUES, max_size=5))

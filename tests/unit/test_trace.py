@@ -11,7 +11,8 @@ from rotatek.engine.events import Finished
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
-from rotatek.inspect.trace import MAX_STEPS, Trace, TraceRecorder
+from rotatek.inspect.answer_rows import MAX_STEPS
+from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.settings import BASELINE, Settings
 from tests.tiny import tiny_qwen
 
@@ -70,13 +71,13 @@ def test_a_head_s_ingredients_are_its_group_s_and_its_own(engine: Engine) -> Non
 
 def test_a_long_answer_is_thinned_and_the_size_stays_capped() -> None:
     recorder = TraceRecorder(16)
-    recorder.layers, recorder.answer = [None, None], [[], []]  # type: ignore[list-item]
+    recorder.layers = [None, None]  # type: ignore[list-item]
     for token in range(1, 1001):
         for layer in range(2):
             recorder.step(layer, torch.full((1, 2, 1, 4), float(token)))
-        assert len(recorder.answer[0]) == len(recorder.numbers) <= MAX_STEPS
-    assert recorder.stride == 16 and recorder.numbers[:3] == [16, 32, 48]
-    assert [row[0, 0].item() for row in recorder.answer[1]] == recorder.numbers
+        assert len(recorder.answer.rows[0]) == len(recorder.answer.steps) <= MAX_STEPS
+    assert recorder.answer.stride == 16 and recorder.answer.steps[:3] == [16, 32, 48]
+    assert [row[0, 0].item() for row in recorder.answer.rows[1]] == recorder.answer.steps
 
 
 def test_what_follows_the_answer_is_not_recorded(engine: Engine) -> None:
@@ -87,6 +88,6 @@ def test_what_follows_the_answer_is_not_recorded(engine: Engine) -> None:
     assert len(trace.steps) <= 6 and trace.layers[0].answer.shape[0] == len(trace.steps) - 1
     assert 0 < trace.nbytes < 4_000_000
     recorder = TraceRecorder(8, done=True)
-    recorder.answer = [[]]
+    recorder.layers = [None]  # type: ignore[list-item]
     recorder.step(0, torch.zeros(1, 2, 1, 4))
-    assert recorder.answer == [[]]
+    assert not recorder.answer.rows and not recorder.answer.steps

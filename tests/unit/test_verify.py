@@ -12,7 +12,7 @@ from rotatek.errors import SettingError
 from rotatek.evaluation import verification
 from rotatek.evaluation.chains import SECOND, chains
 from rotatek.evaluation.suite import Item
-from rotatek.evaluation.verification import SampledSuite, markdown, verified_table
+from rotatek.evaluation.verification import markdown, sampled, verified_table
 
 
 def command(*words: str) -> None:
@@ -36,10 +36,10 @@ class Drawn:
 
 
 def test_a_sample_is_the_seeds_and_has_what_can_follow() -> None:
-    one, again, other = (SampledSuite(Drawn(), 3, seed) for seed in (0, 0, 5))  # type: ignore[arg-type]
+    one, again, other = (sampled(Drawn(), 3, seed) for seed in (0, 0, 5))  # type: ignore[arg-type]
     assert one.items == again.items != other.items
     assert len(chains(one.items, SECOND)) == 3
-    assert len(SampledSuite(Drawn(), 99, 0).items) == 18  # type: ignore[arg-type]
+    assert len(sampled(Drawn(), 99, 0).items) == 18  # type: ignore[arg-type]
 
 
 def test_one_command_makes_a_table_to_read_and_to_paste(

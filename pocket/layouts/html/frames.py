@@ -16,7 +16,7 @@ from pocket.content.colours import ink_on
 from pocket.document import Question
 from pocket.layouts.html.parts import E, Made, css
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ABSENT, careless
+from pocket.questions.templates import ABSENT, careless, worded
 
 SHARE: Final = 0.35  # of the pages stand in a frame
 ENTRIES: Final = (
@@ -144,23 +144,19 @@ def _entries(rng: random.Random, least: int, most: int) -> list[str]:
     return rng.sample(ENTRIES, rng.randint(least, most))
 
 
-def _ask(rng: random.Random, kind: str, answer: str, *ways: str) -> Question:
-    return Question(kind, rng.choice(ways), answer)
-
-
 def _menu(rng: random.Random, entries: list[str], where: str) -> tuple[str, list[Question]]:
     """The entry that is marked, and questions about a menu at `where`."""
     marked, place = rng.choice(entries), rng.randrange(len(entries) - 1)
     before, after = entries[place : place + 2]
     return marked, [
-        _ask(rng, "find", marked, f"Which entry is selected {where}?",
+        worded(rng, "find", marked, f"Which entry is selected {where}?",
              f"What is highlighted {where}?", f"Which menu item is active {where}?"),
-        _ask(rng, "list", ", ".join(entries), f"What is in the menu {where}?",
+        worded(rng, "list", ", ".join(entries), f"What is in the menu {where}?",
              f"Which entries does the menu {where} have?", f"List the menu {where}.",
              f"Name the menu items {where}"),
-        _ask(rng, "find", after, f"What comes after {before} in the menu {where}?",
+        worded(rng, "find", after, f"What comes after {before} in the menu {where}?",
              f"Which menu item {where} follows {before}?"),
-        _ask(rng, "count", str(len(entries)), f"How many entries does the menu {where} have?",
+        worded(rng, "count", str(len(entries)), f"How many entries does the menu {where} have?",
              f"How many menu items are there {where}?"),
     ]  # fmt: skip
 
@@ -170,7 +166,7 @@ def window(rng: random.Random, style: PageStyle) -> Frame:
     t, (ground, ink) = style.theme, _grounds(rng, style)
     title = rng.choice((formats.file_name, words.company, lambda r: words.some(r, 1, 3)))(rng)
     out = [
-        _ask(rng, "field", title, "What is the title of the window?", "window title?",
+        worded(rng, "field", title, "What is the title of the window?", "window title?",
              "What does the title bar say?", "What is written in the title bar?")
     ]  # fmt: skip
     name = f"<span style='{rng.choice(('', 'margin:0 auto'))}'>{E(title)}</span>"
@@ -179,7 +175,7 @@ def window(rng: random.Random, style: PageStyle) -> Frame:
         shown = [m for m in MENUS if rng.random() < 0.55] or ["File", "Help"]
         entries = "".join(f"<span>{m}</span>" for m in shown)
         before += _bar(style, entries, css(t.page), css(t.ink))
-        out.append(_ask(rng, "list", ", ".join(shown), "Which menus does the window have?",
+        out.append(worded(rng, "list", ", ".join(shown), "Which menus does the window have?",
                         "List the menu bar.", "What is in the menu bar?"))  # fmt: skip
         rows += 1
     if rng.random() < 0.5:
@@ -187,7 +183,7 @@ def window(rng: random.Random, style: PageStyle) -> Frame:
             n=rng.randint(2, 99), m=rng.randint(2, 900), t=formats.clock(rng)
         )
         after = _bar(style, f"<span>{E(state)}</span>", ground, ink, "top")
-        out.append(_ask(rng, "field", state, "What does the status bar say?", "status bar?",
+        out.append(worded(rng, "field", state, "What does the status bar say?", "status bar?",
                         "What is written in the bar below?"))  # fmt: skip
         rows += 1
     taken = r"title|file|status|items|error|warning|word|page|time|when"
@@ -215,15 +211,15 @@ def browser(rng: random.Random, style: PageStyle) -> Frame:
         css(t.ink),
     )
     out = [
-        _ask(rng, "field", url, "What does the address bar say?", "What is in the address bar?",
+        worded(rng, "field", url, "What does the address bar say?", "What is in the address bar?",
              "Which page is open in the browser? Give its address.", "url in the browser")
     ]  # fmt: skip
     if len(tabs) > 1:
         out += [
-            _ask(rng, "list", ", ".join(tabs), "Which tabs are open?", "List the tabs.",
+            worded(rng, "list", ", ".join(tabs), "Which tabs are open?", "List the tabs.",
                  "What are the browser's tabs called?"),
-            _ask(rng, "find", active, "Which tab is active?", "Which of the tabs is in front?"),
-            _ask(rng, "count", str(len(tabs)), "How many tabs are open?", "number of tabs"),
+            worded(rng, "find", active, "Which tab is active?", "Which of the tabs is in front?"),
+            worded(rng, "count", str(len(tabs)), "How many tabs are open?", "number of tabs"),
         ]  # fmt: skip
     taken = r"web|url|site|link|online|address|internet|tab|more"
     return Frame(before, "", (0, 4.6 * style.size), out, tabs, taken)
@@ -239,19 +235,19 @@ def site(rng: random.Random, style: PageStyle) -> Frame:
     links = "".join(
         f"<span style='{spot if e == marked else 'opacity:.6'}'>{E(e)}</span>" for e in entries
     )
-    out.append(_ask(rng, "field", name, "What is the site called?", "Which site is it?",
+    out.append(worded(rng, "field", name, "What is the site called?", "Which site is it?",
                     "What is the name of the website?", "Whose website is this?"))  # fmt: skip
     if rng.random() < 0.35 and style.width > 600:
         hint = rng.choice(SOUGHT)
         links += f"<span class=in style='margin:0 0 0 auto;opacity:.8'>{E(hint)}</span>"
-        out.append(_ask(rng, "field", hint, "What does the search box say?",
+        out.append(worded(rng, "field", hint, "What does the search box say?",
                         "What is written in the search field?"))  # fmt: skip
     before = _bar(style, f"<b style='font-size:1.15em'>{E(name)}</b>{links}", ground, ink)
     after, rows, year = "", 1, str(rng.randint(1995, 2035))
     if rng.random() < 0.45:
         end = rng.choice(END).format(y=year, b=name)
         after = _bar(style, f"<span class=small>{E(end)}</span>", ground, ink, "top")
-        out.append(_ask(rng, "field", year, "Of which year is the copyright?", "copyright year"))
+        out.append(worded(rng, "field", year, "Of which year is the copyright?", "copyright year"))
         rows += 1
     taken = r"firm|company|brand|who|shop|name|call|logo|publish|site|year|search|copyright|menu"
     return Frame(before, after, (0, rows * 2.4 * style.size), out, [name, *entries], taken)
@@ -273,7 +269,7 @@ def sidebar(rng: random.Random, style: PageStyle) -> Frame:
         if rng.random() < 0.2:
             n = str(rng.randint(1, 120))
             badge = f"<span style='margin-left:auto'>{n}</span>"
-            out.append(_ask(rng, "value", n, f"Which number stands beside {entry}?",
+            out.append(worded(rng, "value", n, f"Which number stands beside {entry}?",
                             f"What is the number at {entry} in the menu?"))  # fmt: skip
         rules = f"display:flex;gap:.5em;padding:.3em .6em;border-radius:.4em;{shine}"
         rows += f"<div style='{rules}'><span>{E(entry)}</span>{badge}</div>"
@@ -294,9 +290,9 @@ def phone(rng: random.Random, style: PageStyle) -> Frame:
     )
     before, after, rows = _bar(style, state, ground, ink), "", 1
     out = [
-        _ask(rng, "field", clock, "What time does the phone show?", "What is the phone's time?",
+        worded(rng, "field", clock, "What time does the phone show?", "What is the phone's time?",
              "Which time is shown in the corner of the phone?"),
-        _ask(rng, "field", full, "How full is the phone's battery?", "battery of the phone?",
+        worded(rng, "field", full, "How full is the phone's battery?", "battery of the phone?",
              "How much charge does the phone have left?"),
     ]  # fmt: skip
     labels = _entries(rng, 3, 4) if rng.random() < 0.6 else []

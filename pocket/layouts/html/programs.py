@@ -1,6 +1,7 @@
 """HTML documents of programs and offices: code, chats, forms, sheets, slides, letters, boards."""
 
 import random
+from typing import Final
 
 from pocket.content import formats, lexicon, prose, words
 from pocket.content.colours import SERIES_NAMES, ink_on, shade
@@ -16,6 +17,11 @@ from pocket.questions.fields import field_questions
 from pocket.questions.pages import page_questions
 from pocket.questions.tables import table_questions
 from pocket.questions.templates import ABSENT, ORDINALS, absent, ask, worded, yes_no
+
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "letter": ("Transcribe the body of the letter.", "Read the text between greeting and close."),
+    "article": ("Transcribe the article's text.", "Read the paragraphs."),
+}  # fmt: skip
 
 
 def code(rng: random.Random, style: PageStyle, size: float) -> Made:
@@ -174,15 +180,7 @@ def letter(rng: random.Random, style: PageStyle, size: float) -> Made:
     )
     out = [ask(rng, "field", v, f=k) for k, v in facts]
     out.append(worded(rng, "field", by, "Who signed it?", "Who wrote the letter?"))
-    out.append(
-        worded(
-            rng,
-            "transcribe",
-            "\n\n".join(lines),
-            "Transcribe the body of the letter.",
-            "Read the text between greeting and close.",
-        )
-    )
+    out.append(worded(rng, "transcribe", "\n\n".join(lines), *ASKED["letter"]))
     out.append(absent(rng, "field", f=rng.choice(("phone number", "invoice number", "IBAN"))))
     return text, out
 
@@ -252,15 +250,7 @@ def site(rng: random.Random, style: PageStyle, size: float) -> Made:
         + f"<div class='small muted'>© {rng.randint(1990, 2030)} {E(brand)}</div>"
     )
     out = [worded(rng, "title", title, "What is the headline?", "title of the article?")]
-    out.append(
-        worded(
-            rng,
-            "transcribe",
-            "\n\n".join(lines),
-            "Transcribe the article's text.",
-            "Read the paragraphs.",
-        )
-    )
+    out.append(worded(rng, "transcribe", "\n\n".join(lines), *ASKED["article"]))
     out.append(ask(rng, "list", ", ".join(menu), n="menu entries"))
     out += [Question("field", "Who is the author?", by), ask(rng, "field", when, f="date")]
     out.append(worded(rng, "field", brand, "What is the site called?", "name of the site?"))

@@ -13,6 +13,9 @@ JOBS: Final = (
     "Engineer|Sales manager|Head of design|Accountant|Photographer|Dentist|Architect|Translator|"
     "Account executive|Florist|Data analyst|Plumber|Solicitor|Consultant|Editor|Barista|Chef"
 ).split("|")
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "employer": ("Where does {f} work?", "Which company is {f} with?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -73,15 +76,7 @@ def _questions(rng: random.Random, shown: list[tuple[str, str]]) -> list[Questio
             worded(rng, "field", who["name"], "Whose card is this?", "Who is this?", "who's that")
         )
         if "company" in who:
-            out.append(
-                worded(
-                    rng,
-                    "field",
-                    who["company"],
-                    f"Where does {who['name']} work?",
-                    f"Which company is {who['name']} with?",
-                )
-            )
+            out.append(worded(rng, "field", who["company"], *ASKED["employer"], f=who["name"]))
         if "job title" in who:
             out.append(Question("field", f"What does {who['name']} do?", who["job title"]))
     missing = [

@@ -11,6 +11,7 @@ from pocket.layouts.fonts import Face
 from pocket.layouts.pillow.canvas import Canvas, blank_page
 from pocket.layouts.style import PageStyle
 from pocket.questions.panels import denied, put
+from pocket.questions.templates import Asking
 
 MENU: Final = (
     "Dashboard|Overview|Home|Reports|Analytics|Settings|Users|Projects|Calendar|Messages|Inbox|"
@@ -25,9 +26,10 @@ MENU: Final = (
 
 
 @dataclass
-class Screen:
+class Screen(Asking):
     """A program's window in the making: the part that is still empty, and what may be asked."""
 
+    rng: random.Random
     canvas: Canvas
     style: PageStyle
     box: tuple[float, float, float, float]  # left, top, right, bottom that are still free
@@ -69,7 +71,17 @@ def open_screen(rng: random.Random, style: PageStyle) -> Screen:
     panel = t.panel if t.dark else (255, 255, 255)
     m = style.margin
     box = (float(m), float(m), float(style.width - m), float(style.height - m))
-    return Screen(blank_page(style, ground), style, box, t.ink, t.muted, panel, t.rule, t.accent)
+    return Screen(
+        rng, blank_page(style, ground), style, box, t.ink, t.muted, panel, t.rule, t.accent
+    )
+
+
+def surround(screen: Screen, bar: float, menu: float, head: float, tab: float) -> None:
+    """A bar, a menu at the side, a heading and tabs, each with the probability given."""
+    parts = ((bar, top_bar), (menu, side_menu), (head, heading), (tab, tabs))
+    for share, put_part in parts:
+        if share and screen.rng.random() < share:
+            put_part(screen.rng, screen)
 
 
 def fitting(face: Face, text: str, width: float) -> str:
@@ -86,9 +98,7 @@ def names(rng: random.Random, n: int) -> list[str]:
     out: list[str] = []
     while len(out) < n:
         name = rng.choice(MENU) if rng.random() < 0.7 else words.some(rng, 1, 2).capitalize()
-        if len(name) < 22 and not any(
-            name.lower() in o.lower() or o.lower() in name.lower() for o in out
-        ):
+        if len(name) < 22 and not words.overlaps(name, out):
             out.append(name)
     return out
 

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Final
 
 from pocket.content import formats, lexicon, program_output, words
 from pocket.content.colours import hsv, ink_on
@@ -11,7 +12,7 @@ from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.style import PageStyle
 from pocket.questions.panels import put
-from pocket.questions.templates import ask, pose
+from pocket.questions.templates import ask
 
 LABELS = (
     "Name|URL|Host|Port|Level|Timeout|User|Password|Email|Language|Time zone|Theme|Font size|"
@@ -30,19 +31,18 @@ SWITCHES = (
     "Backups"
 ).split("|")
 BUTTONS = "Save|Apply|Cancel|Save and close|Add new|Export|Create|Next|Back|Sign in|OK".split("|")
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "set to": ("Which field says {value}?", "What is set to {value}?"),
+    "count on": ("How many switches are on?", "How many options are turned on?"),
+    "the one on": ("Which option is on?", "Which setting is turned on?", "What is enabled?"),
+    "list on": ("Which options are on?", "List what is turned on."),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A page of settings."""
     screen = chrome.open_screen(rng, replace(style, size=min(style.size, style.width / 30)))
-    if rng.random() < 0.5:
-        chrome.top_bar(rng, screen)
-    if style.width > 480 and rng.random() < 0.35:
-        chrome.side_menu(rng, screen)
-    if rng.random() < 0.6:
-        chrome.heading(rng, screen)
-    if rng.random() < 0.4:
-        chrome.tabs(rng, screen)
+    chrome.surround(screen, bar=0.5, menu=0.35 if style.width > 480 else 0, head=0.6, tab=0.4)
     _sections(rng, screen)
     return screen.canvas.document(screen.questions)
 
@@ -193,57 +193,26 @@ def _ask(
     rng: random.Random, screen: Screen, fields: list[tuple[str, str]], on: list[tuple[str, bool]]
 ) -> None:
     for name, value in rng.sample(fields, min(5, len(fields))):
-        pose(rng, screen, "field", value, f"What is {name} set to?", f"What is the {name}?",
+        screen.ask("field", value, f"What is {name} set to?", f"What is the {name}?",
         f"{name}?",
              f"What does the field {name} contain?", f"value of {name}",
              f"Which {name.lower()} is set?")  # fmt: skip
         if [v for _, v in fields].count(value) == 1 and rng.random() < 0.3:
-            pose(
-                rng,
-                screen,
-                "reverse",
-                name,
-                f"Which field says {value}?",
-                f"What is set to {value}?",
-            )
+            screen.ask("reverse", name, *ASKED["set to"], value=value)
     for name, state in rng.sample(on, min(5, len(on))):
-        pose(rng, screen, "yes_no", "yes" if state else "no", f"Is {name} turned on?",
+        screen.ask("yes_no", "yes" if state else "no", f"Is {name} turned on?",
         f"Is {name} on?",
              f"Is {name} enabled?", f"{name} on or off - is it on?",
              f"is {name} switched on")  # fmt: skip
     if len(on) > 1:
         lit = [n for n, s in on if s]
-        pose(
-            rng,
-            screen,
-            "count",
-            str(len(lit)),
-            "How many switches are on?",
-            "How many options are turned on?",
-        )
+        screen.ask("count", str(len(lit)), *ASKED["count on"])
         if len(lit) == 1:
-            pose(
-                rng,
-                screen,
-                "find",
-                lit[0],
-                "Which option is on?",
-                "Which setting is turned on?",
-                "What is enabled?",
-            )
+            screen.ask("find", lit[0], *ASKED["the one on"])
         dark = [n for n, s in on if not s]
         if len(dark) == 1:
-            pose(
-                rng, screen, "find", dark[0], "Which option is off?", "Which setting is turned off?"
-            )
-        pose(
-            rng,
-            screen,
-            "list",
-            ", ".join(lit) if lit else "none",
-            "Which options are on?",
-            "List what is turned on.",
-        )
+            screen.ask("find", dark[0], "Which option is off?", "Which setting is turned off?")
+        screen.ask("list", ", ".join(lit) if lit else "none", *ASKED["list on"])
     if fields or on:
         lines = [f"{n}: {v}" for n, v in fields] + [f"[{'x' if s else ' '}] {n}" for n, s in on]
         if not (fields and on):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pocket.content import panels, words
 from pocket.content.colours import Colour
 from pocket.content.panels import Figure
+from pocket.content.tables import Grid
 from pocket.document import Document
 from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.chrome import Screen, fitting
@@ -19,14 +20,7 @@ Box = tuple[float, float, float, float]  # left, top, width, height
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A program's page of cards."""
     screen = chrome.open_screen(rng, replace(style, size=min(style.size, style.width / 36)))
-    if rng.random() < 0.6:
-        chrome.top_bar(rng, screen)
-    if style.width > 420 and rng.random() < 0.5:
-        chrome.side_menu(rng, screen)
-    if rng.random() < 0.6:
-        chrome.heading(rng, screen)
-    if rng.random() < 0.25:
-        chrome.tabs(rng, screen)
+    chrome.surround(screen, bar=0.6, menu=0.5 if style.width > 420 else 0, head=0.6, tab=0.25)
     make = rng.choices((_metrics, _things, _both), (4, 4, 2))[0]
     make(rng, screen)
     if screen.questions:
@@ -285,11 +279,6 @@ def _about_things(
             screen.questions.append(put(rng, "who", name, g=labels[i], v=values[i], n="one"))
     screen.questions.append(ask(rng, "count", str(len(rows)), n=rng.choice(("cards", "entries"))))
     if len(rows) > 1 and len(rows) * len(labels) < 30:
-        body = [f"| {' | '.join([name, *values])} |" for name, values in rows]
-        top = [
-            f"| Name | {' | '.join(labels)} |",
-            "| " + " | ".join(["---"] * (len(labels) + 1)) + " |",
-        ]
-        text = "\n".join([*top, *body])
+        text = Grid(["Name", *labels], [[name, *values] for name, values in rows], {}).markdown()
         if len(text.encode()) < screen.style.budget:
             screen.questions.append(ask(rng, "table", text, kind="transcribe"))

@@ -24,6 +24,24 @@ QUANTITIES: Final = (
 LEGENDS: Final = (
     "Batch|Model|Group|Country|Method|Type|Series|Region|Class|Species|Run|Version".split("|")
 )
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "title": ("What is the title of the chart?", "What is the title?", "title?",
+        "What is the chart called?", "What does the heading say?"),
+    "subtitle": ("What is the subtitle?", "What is written below the title?", "subtitle?"),
+    "caption": ("What does the caption say?", "What is written at the bottom right?",
+        "What is the source line?"),
+    "axis": ("What is the label of the {a} axis?", "What is on the {a} axis?", "{a} axis label?",
+        "What does the {way} axis show?", "What is the {a}-axis title?", "label of the {a} axis"),
+    "legend": ("What is the title of the legend?", "What is the legend's heading?",
+        "legend title?"),
+    "colour": ("Which colour has the {thing} {name}?", "What colour is {name}?",
+        "Which colour stands for {name}?", "colour of {noun} {name}?"),
+    "by colour": ("Which {noun} is {colour}?", "What does {colour} stand for?",
+        "Which one is drawn in {colour}?"),
+    "legend's entries": ("Which entries does the legend have?", "List the legend.",
+        "What is in the legend?"),
+    "count": ("How many {thing}s are in the legend?", "How many series are there?"),
+}  # fmt: skip
 
 
 @dataclass
@@ -67,15 +85,7 @@ def put_heads(plot: Plot, size: float) -> None:
         text = words.title(rng)
         if face.width(text) < x1 - x0:
             canvas.text(x, y, text, face, plot.ink, align)
-            plot.ask(
-                "title",
-                text,
-                "What is the title of the chart?",
-                "What is the title?",
-                "title?",
-                "What is the chart called?",
-                "What does the heading say?",
-            )
+            plot.ask("title", text, *ASKED["title"])
             y += face.line * 1.15
             if rng.random() < 0.35:
                 second = words.some(rng, 4, 9).capitalize()
@@ -83,25 +93,13 @@ def put_heads(plot: Plot, size: float) -> None:
                 for line in lines:
                     canvas.text(x, y, line, plot.tick, plot.muted, align)
                     y += plot.tick.line
-                plot.ask(
-                    "find",
-                    " ".join(lines),
-                    "What is the subtitle?",
-                    "What is written below the title?",
-                    "subtitle?",
-                )
+                plot.ask("find", " ".join(lines), *ASKED["subtitle"])
     if rng.random() < 0.2:
         text = rng.choice(("Source: ", "Data: ", "")) + words.some(rng, 2, 4)
         if plot.tick.width(text) < x1 - x0:
             y1 -= plot.tick.line
             canvas.text(x1, y1, text, plot.tick, plot.muted, "right")
-            plot.ask(
-                "find",
-                text,
-                "What does the caption say?",
-                "What is written at the bottom right?",
-                "What is the source line?",
-            )
+            plot.ask("find", text, *ASKED["caption"])
     plot.box = (x0, y + 4, x1, y1 - 2)
 
 
@@ -117,16 +115,7 @@ def put_axis_titles(plot: Plot, upright: bool = False) -> None:
         canvas.text(at, y1 - face.line, x_name, face, plot.ink, place[0])
         plot.shrink(low=face.line * 1.05)
         for _ in range(2):
-            plot.ask(
-                "find",
-                x_name,
-                "What is the label of the x axis?",
-                "What is on the x axis?",
-                "x axis label?",
-                "What does the horizontal axis show?",
-                "What is the x-axis title?",
-                "label of the x axis",
-            )
+            plot.ask("find", x_name, *ASKED["axis"], a="x", way="horizontal")
     if y_name != x_name and rng.random() < 0.85 and face.width(y_name) < (y1 - y0) * 0.8:
         if upright:
             canvas.text(x0, y0, y_name, face, plot.ink)
@@ -137,16 +126,7 @@ def put_axis_titles(plot: Plot, upright: bool = False) -> None:
             )
             plot.shrink(left=face.line * 1.1)
         for _ in range(2):
-            plot.ask(
-                "find",
-                y_name,
-                "What is the label of the y axis?",
-                "What is on the y axis?",
-                "y axis label?",
-                "What does the vertical axis show?",
-                "What is the y-axis title?",
-                "label of the y axis",
-            )
+            plot.ask("find", y_name, *ASKED["axis"], a="y", way="vertical")
 
 
 def scale(rng: random.Random) -> tuple[float, float, int, str]:
@@ -214,13 +194,7 @@ def put_legend(plot: Plot, entries: list[tuple[str, str, Colour]], line: bool) -
             plot.label if plot.label.size < face.size * 1.2 else face,
             plot.ink,
         )
-        plot.ask(
-            "find",
-            head,
-            "What is the title of the legend?",
-            "What is the legend's heading?",
-            "legend title?",
-        )
+        plot.ask("find", head, *ASKED["legend"])
         y += face.line * 1.1
     for name, _, tone in entries:
         middle = y + face.line / 2
@@ -235,35 +209,11 @@ def put_legend(plot: Plot, entries: list[tuple[str, str, Colour]], line: bool) -
     noun = head.lower() if head else "series"
     name, colour, _ = rng.choice(entries)
     thing = "line" if line else "entry"
-    plot.ask(
-        "colour",
-        colour,
-        f"Which colour has the {thing} {name}?",
-        f"What colour is {name}?",
-        f"Which colour stands for {name}?",
-        f"colour of {noun} {name}?",
-    )
+    plot.ask("colour", colour, *ASKED["colour"], thing=thing, name=name, noun=noun)
     name, colour, _ = rng.choice(entries)
-    plot.ask(
-        "find",
-        name,
-        f"Which {noun} is {colour}?",
-        f"What does {colour} stand for?",
-        f"Which one is drawn in {colour}?",
-    )
-    plot.ask(
-        "list",
-        ", ".join(e[0] for e in entries),
-        "Which entries does the legend have?",
-        "List the legend.",
-        "What is in the legend?",
-    )
-    plot.ask(
-        "count",
-        str(len(entries)),
-        f"How many {thing}s are in the legend?",
-        "How many series are there?",
-    )
+    plot.ask("find", name, *ASKED["by colour"], noun=noun, colour=colour)
+    plot.ask("list", ", ".join(e[0] for e in entries), *ASKED["legend's entries"])
+    plot.ask("count", str(len(entries)), *ASKED["count"], thing=thing)
 
 
 def series_names(rng: random.Random, n: int) -> list[str]:

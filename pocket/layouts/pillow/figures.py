@@ -2,9 +2,11 @@
 
 import math
 import random
+from typing import Final
 
 from pocket.content import formats, lexicon, words
 from pocket.content.colours import ink_on, series_colours
+from pocket.content.tables import Grid
 from pocket.document import Document
 from pocket.layouts.pillow.canvas import blank_page
 from pocket.layouts.pillow.figure_parts import (
@@ -18,6 +20,22 @@ from pocket.layouts.pillow.figure_parts import (
 )
 from pocket.layouts.style import PageStyle
 from pocket.questions.templates import ask
+
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "value": ("What is the value for {f}?", "What is the value of {f}?", "How much is {f}?",
+        "{f}?"),
+    "lowest bar": ("Which category is the lowest?", "Which one is lowest?",
+        "Which bar is the shortest?"),
+    "higher": ("Is {f} higher than {g}?", "Is the bar of {f} longer than that of {g}?"),
+    "higher of two": ("Which is higher, {f} or {g}?", "Which has more, {f} or {g}?"),
+    "highest": ("Which point is highest?", "Which one is at the top?",
+        "Which label stands highest?", "Which is the highest on the y axis?"),
+    "lowest": ("Which point is lowest?", "Which one is at the bottom?",
+        "Which is the lowest on the y axis?"),
+    "rightmost": ("Which point is furthest to the right?", "Which is the largest on the x axis?"),
+    "leftmost": ("Which point is furthest to the left?", "Which is the smallest on the x axis?"),
+    "list": ("List the labels from top to bottom.", "Name the points, the highest first."),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -133,14 +151,7 @@ def _bars(plot: Plot) -> bool:
             canvas.text(middle, up + 3 if below else up - face.line, text, face, tone, "centre")
             canvas.text(middle, y1 - face.line * 1.1, name, face, plot.ink, "centre")
     for i in rng.sample(range(n), min(4, n)):
-        plot.ask(
-            "value",
-            shown[i],
-            f"What is the value for {names[i]}?",
-            f"What is the value of {names[i]}?",
-            f"How much is {names[i]}?",
-            f"{names[i]}?",
-        )
+        plot.ask("value", shown[i], *ASKED["value"], f=names[i])
         plot.ask(
             "reverse", names[i], f"Which one has {shown[i]}?", f"Which category is at {shown[i]}?"
         )
@@ -152,34 +163,21 @@ def _bars(plot: Plot) -> bool:
         "Which one is highest?",
         "Which bar is the longest?" if lying else "Which bar is the tallest?",
     )
-    plot.ask(
-        "lowest",
-        names[order[0]],
-        "Which category is the lowest?",
-        "Which one is lowest?",
-        "Which bar is the shortest?",
-    )
+    plot.ask("lowest", names[order[0]], *ASKED["lowest bar"])
     plot.ask("count", str(n), "How many bars are there?", "How many categories are there?")
     a, b = rng.sample(range(n), 2)
     plot.ask(
-        "yes_no",
-        "yes" if values[a] > values[b] else "no",
-        f"Is {names[a]} higher than {names[b]}?",
-        f"Is the bar of {names[a]} longer than that of {names[b]}?",
+        "yes_no", "yes" if values[a] > values[b] else "no", *ASKED["higher"], f=names[a], g=names[b]
     )
     plot.ask(
         "find",
         names[a] if values[a] > values[b] else names[b],
-        f"Which is higher, {names[a]} or {names[b]}?",
-        f"Which has more, {names[a]} or {names[b]}?",
+        *ASKED["higher of two"],
+        f=names[a],
+        g=names[b],
     )
-    table = "\n".join(
-        [
-            "| Category | Value |",
-            "| --- | --- |",
-            *(f"| {a} | {b} |" for a, b in zip(names, shown, strict=True)),
-        ]
-    )
+    rows = [list(row) for row in zip(names, shown, strict=True)]
+    table = Grid(["Category", "Value"], rows, {}).markdown()
     plot.questions.append(ask(rng, "table", table, kind="transcribe"))
     return True
 
@@ -207,40 +205,12 @@ def _points(plot: Plot) -> bool:
         canvas.text(x + 7, y - face.line / 2, name, face, plot.ink)
         placed.append((name, x, y))
     by_x, by_y = sorted(placed, key=lambda p: p[1]), sorted(placed, key=lambda p: p[2])
-    plot.ask(
-        "highest",
-        by_y[0][0],
-        "Which point is highest?",
-        "Which one is at the top?",
-        "Which label stands highest?",
-        "Which is the highest on the y axis?",
-    )
-    plot.ask(
-        "lowest",
-        by_y[-1][0],
-        "Which point is lowest?",
-        "Which one is at the bottom?",
-        "Which is the lowest on the y axis?",
-    )
+    plot.ask("highest", by_y[0][0], *ASKED["highest"])
+    plot.ask("lowest", by_y[-1][0], *ASKED["lowest"])
     if by_x[-1][1] - by_x[-2][1] > 12:
-        plot.ask(
-            "highest",
-            by_x[-1][0],
-            "Which point is furthest to the right?",
-            "Which is the largest on the x axis?",
-        )
+        plot.ask("highest", by_x[-1][0], *ASKED["rightmost"])
     if by_x[1][1] - by_x[0][1] > 12:
-        plot.ask(
-            "lowest",
-            by_x[0][0],
-            "Which point is furthest to the left?",
-            "Which is the smallest on the x axis?",
-        )
+        plot.ask("lowest", by_x[0][0], *ASKED["leftmost"])
     plot.ask("count", str(n), "How many points are labelled?", "How many points are there?")
-    plot.ask(
-        "list",
-        ", ".join(p[0] for p in by_y),
-        "List the labels from top to bottom.",
-        "Name the points, the highest first.",
-    )
+    plot.ask("list", ", ".join(p[0] for p in by_y), *ASKED["list"])
     return True

@@ -8,9 +8,12 @@ from pocket.content.colours import hsv
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.pillow.controls import tick
 from pocket.questions.panels import of_figure, put
-from pocket.questions.templates import pose
 
 SHIFTS: Final = ("E", "L", "N", "F", "8-16", "14-22", "off")
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "warmest": ("When is it warmest?", "Which is the warmest time?"),
+    "coldest": ("When is it coldest?", "Which is the coldest time?"),
+}  # fmt: skip
 
 
 def days(rng: random.Random, screen: Screen) -> None:
@@ -39,8 +42,8 @@ def days(rng: random.Random, screen: Screen) -> None:
         shown.append(name)
         y += pitch
         screen.canvas.line([(x, y), (right, y)], screen.rule)
-    pose(rng, screen, "count", str(len(shown)), f"How many {noun} are there?", f"number of {noun}?")
-    pose(rng, screen, "count", str(n), "How many days are shown?", "number of days?")
+    screen.ask("count", str(len(shown)), f"How many {noun} are there?", f"number of {noun}?")
+    screen.ask("count", str(n), "How many days are shown?", "number of days?")
 
 
 def _mark_day(
@@ -53,7 +56,7 @@ def _mark_day(
         if done:
             tick(screen, (x - side / 2, y - side / 2, side), screen.accent)
         if rng.random() < 0.3:
-            pose(rng, screen, "yes_no", "yes" if done else "no", f"Is {name} ticked on {day}?",
+            screen.ask("yes_no", "yes" if done else "no", f"Is {name} ticked on {day}?",
                  f"{day}, {name}: ticked?", f"Is there a tick for {name} on {day}?")  # fmt: skip
         return
     if rng.random() < 0.15:
@@ -63,7 +66,7 @@ def _mark_day(
         return
     screen.text(x, y - small.line / 2, value, small, screen.ink, "centre")
     if rng.random() < 0.3:
-        pose(rng, screen, "cell", value, f"What stands for {name} on {day}?", f"{name}, {day}?",
+        screen.ask("cell", value, f"What stands for {name} on {day}?", f"{name}, {day}?",
              f"{day}: what does {name} have?")  # fmt: skip
 
 
@@ -154,9 +157,7 @@ def hours(rng: random.Random, screen: Screen) -> None:
             middle, y + high - face.line - 4, f"{degrees}{unit}", face, screen.ink, "centre"
         )
         if times.count(hour) == 1:
-            pose(
-                rng,
-                screen,
+            screen.ask(
                 "cell",
                 f"{degrees}{unit}",
                 f"How warm will it be: {hour}?",
@@ -166,22 +167,8 @@ def hours(rng: random.Random, screen: Screen) -> None:
             )
     if len(set(times)) == n:
         if warm.count(max(warm)) == 1:
-            pose(
-                rng,
-                screen,
-                "highest",
-                times[warm.index(max(warm))],
-                "When is it warmest?",
-                "Which is the warmest time?",
-            )
+            screen.ask("highest", times[warm.index(max(warm))], *ASKED["warmest"])
         if warm.count(min(warm)) == 1:
-            pose(
-                rng,
-                screen,
-                "lowest",
-                times[warm.index(min(warm))],
-                "When is it coldest?",
-                "Which is the coldest time?",
-            )
+            screen.ask("lowest", times[warm.index(min(warm))], *ASKED["coldest"])
     screen.box = (x, y + high + 10, right, foot)
     tiles(rng, screen)

@@ -217,7 +217,7 @@ def _questions(
     if items:
         out += _about_all(rng, items)
     other = words.product(rng)
-    if not any(other.lower() in i[0].lower() or i[0].lower() in other.lower() for i in items):
+    if not words.overlaps(other, (item[0] for item in items)):
         out.append(yes_no(rng, "present", False, f=other))
         out.append(absent(rng, "price", f=other.lower()))
     missing = rng.choice(("IBAN", "fax number", "delivery time", "discount code"))

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Final
 
 from pocket.content import formats, lexicon, words
 from pocket.content.colours import hsv
@@ -10,7 +11,7 @@ from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.canvas import wrap
 from pocket.layouts.pillow.chrome import Screen
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ask, pose
+from pocket.questions.templates import ask
 
 STAGES = (
     "To do|Next|In progress|Doing|Review|Inbox|Assigned|Testing|Blocked|Done|Later|"
@@ -22,17 +23,25 @@ TASKS = (
         "|"
     )
 )
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "number": ("Which number has the task {name}?", "What is the number of {name}?"),
+    "tag": ("Which tag does {label} have?", "What is {label} tagged with?"),
+    "age": ("How old is {title}?", "When was {title} posted?", "age of {title}"),
+    "from": ("Which entry is from {source}?", "What is the title from {source}?"),
+    "first": ("What is the first entry?", "title of the first entry?",
+        "Which entry is at the top?"),
+    "last": ("What is the last entry?", "Which entry is at the bottom?"),
+    "count": ("How many entries are listed?", "How many titles are there?"),
+    "list": ("List the titles.", "Which entries are there?"),
+    "chosen": ("Which entry is selected?", "Which entry is framed?", "Which one is highlighted?"),
+    "after": ("What comes after {f}?", "Which entry is below {f}?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """A board, or a list of entries."""
     screen = chrome.open_screen(rng, replace(style, size=min(style.size, style.width / 36)))
-    if rng.random() < 0.5:
-        chrome.top_bar(rng, screen)
-    if rng.random() < 0.35:
-        chrome.heading(rng, screen)
-    if rng.random() < 0.35:
-        chrome.tabs(rng, screen)
+    chrome.surround(screen, bar=0.5, menu=0, head=0.35, tab=0.35)
     rng.choice((_board, _feed, _feed))(rng, screen)
     return screen.canvas.document(screen.questions)
 
@@ -114,8 +123,8 @@ def _board(rng: random.Random, screen: Screen) -> None:
         screen.text(x + 2, y + 2, title, head, screen.ink)
         text.append("\n".join([f"## {title}", *(f"- {label} {name}" for label, name, _ in cards)]))
         _about_column(rng, screen, stage, cards)
-    pose(rng, screen, "count", str(columns), "How many columns are there?", "number of columns?")
-    pose(rng, screen, "list", ", ".join(stages), "Which columns are there?", "List the columns.")
+    screen.ask("count", str(columns), "How many columns are there?", "number of columns?")
+    screen.ask("list", ", ".join(stages), "Which columns are there?", "List the columns.")
     whole = "\n".join(text)
     if len(whole.encode()) < style.budget:
         screen.questions.append(ask(rng, "page", whole, kind="transcribe"))
@@ -124,34 +133,20 @@ def _board(rng: random.Random, screen: Screen) -> None:
 def _about_column(
     rng: random.Random, screen: Screen, stage: str, cards: list[tuple[str, str, list[str]]]
 ) -> None:
-    pose(rng, screen, "count", str(len(cards)), f"How many tasks are under {stage}?",
+    screen.ask("count", str(len(cards)), f"How many tasks are under {stage}?",
          f"How many cards are in {stage}?", f"{stage}: how many?",
          f"number of tasks in {stage}")  # fmt: skip
     for label, name, tags in rng.sample(cards, min(3, len(cards))):
         ask_for = rng.choice((label, name))
-        pose(rng, screen, "find", stage, f"Where on the board is {ask_for}?",
+        screen.ask("find", stage, f"Where on the board is {ask_for}?",
         f"In which column is {ask_for}?",
              f"What is the stage of {ask_for}?", f"task {ask_for} is in which column")  # fmt: skip
-        pose(rng, screen, "cell", name, f"What does card {label} say?",
+        screen.ask("cell", name, f"What does card {label} say?",
         f"What is task {label} about?",
              f"title of task {label}?", f"What does {label} say?")  # fmt: skip
-        pose(
-            rng,
-            screen,
-            "reverse",
-            label,
-            f"Which number has the task {name}?",
-            f"What is the number of {name}?",
-        )
+        screen.ask("reverse", label, *ASKED["number"], name=name)
         if len(tags) == 1:
-            pose(
-                rng,
-                screen,
-                "cell",
-                tags[0],
-                f"Which tag does {label} have?",
-                f"What is {label} tagged with?",
-            )
+            screen.ask("cell", tags[0], *ASKED["tag"], label=label)
 
 
 def _feed(rng: random.Random, screen: Screen) -> None:
@@ -165,7 +160,7 @@ def _feed(rng: random.Random, screen: Screen) -> None:
         label = rng.choice(("Inbox", "Results", "Entries", "Posts", "All", "New"))
         head = screen.body(1.5, bold=True)
         screen.text(x, y, f"{label} ({n})", head, screen.ink)
-        pose(rng, screen, "value", n, f"Which count does {label} show?",
+        screen.ask("value", n, f"Which count does {label} show?",
         f"What number is beside {label}?",
              f"{label.lower()} count?", f"How many are {label.lower()}?")  # fmt: skip
         y += head.line * 1.4
@@ -216,79 +211,20 @@ def _about_feed(
     rng: random.Random, screen: Screen, rows: list[tuple[str, str, str]], chosen: int
 ) -> None:
     for title, source, age in rng.sample(rows, min(4, len(rows))):
-        pose(rng, screen, "cell", source, f"Which site has {title}?",
+        screen.ask("cell", source, f"Which site has {title}?",
         f"Where is {title} from?",
              f"source of {title}?", f"Which website published {title}?")  # fmt: skip
-        pose(
-            rng,
-            screen,
-            "cell",
-            age,
-            f"How old is {title}?",
-            f"When was {title} posted?",
-            f"age of {title}",
-        )
+        screen.ask("cell", age, *ASKED["age"], title=title)
         if [r[1] for r in rows].count(source) == 1:
-            pose(
-                rng,
-                screen,
-                "reverse",
-                title,
-                f"Which entry is from {source}?",
-                f"What is the title from {source}?",
-            )
+            screen.ask("reverse", title, *ASKED["from"], source=source)
     if rows:
-        pose(
-            rng,
-            screen,
-            "nth",
-            rows[0][0],
-            "What is the first entry?",
-            "title of the first entry?",
-            "Which entry is at the top?",
-        )
-        pose(
-            rng,
-            screen,
-            "nth",
-            rows[-1][0],
-            "What is the last entry?",
-            "Which entry is at the bottom?",
-        )
-        pose(
-            rng,
-            screen,
-            "count",
-            str(len(rows)),
-            "How many entries are listed?",
-            "How many titles are there?",
-        )
-        pose(
-            rng,
-            screen,
-            "list",
-            ", ".join(r[0] for r in rows),
-            "List the titles.",
-            "Which entries are there?",
-        )
+        screen.ask("nth", rows[0][0], *ASKED["first"])
+        screen.ask("nth", rows[-1][0], *ASKED["last"])
+        screen.ask("count", str(len(rows)), *ASKED["count"])
+        screen.ask("list", ", ".join(r[0] for r in rows), *ASKED["list"])
         if 0 <= chosen < len(rows):
-            pose(
-                rng,
-                screen,
-                "find",
-                rows[chosen][0],
-                "Which entry is selected?",
-                "Which entry is framed?",
-                "Which one is highlighted?",
-            )
+            screen.ask("find", rows[chosen][0], *ASKED["chosen"])
         screen.questions.append(chrome.missing_label(rng, screen))
     if len(rows) > 1:
         i = rng.randrange(len(rows) - 1)
-        pose(
-            rng,
-            screen,
-            "find",
-            rows[i + 1][0],
-            f"What comes after {rows[i][0]}?",
-            f"Which entry is below {rows[i][0]}?",
-        )
+        screen.ask("find", rows[i + 1][0], *ASKED["after"], f=rows[i][0])

@@ -12,7 +12,7 @@ from pocket.document import Document, Question
 from pocket.layouts.fonts import Face
 from pocket.layouts.pillow.canvas import Canvas, blank_page
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ABSENT, ask, careless, yes_no
+from pocket.questions.templates import ABSENT, ask, phrased, yes_no
 
 ENTRIES: Final = (
     "Exam Dentist Holiday Meeting Birthday Party Deadline Concert Football Yoga Dinner Lunch "
@@ -132,38 +132,32 @@ def _grid(
     return marked
 
 
-def _asked(
-    rng: random.Random, kind: str, forms: tuple[str, ...], answer: str, **f: str
-) -> Question:
-    return Question(kind, careless(rng, rng.choice(forms).format(**f)), answer)
-
-
 def _questions(rng: random.Random, month: Month, title: str, marked: int) -> list[Question]:
-    out = [ask(rng, "title", title), _asked(rng, "field", MONTH, month.name)]
+    out = [ask(rng, "title", title), phrased(rng, "field", month.name, *MONTH)]
     entries = month.entries
     for day in rng.sample(sorted(entries), min(5, len(entries))):
-        out.append(_asked(rng, "cell", ON_DATE, entries[day], d=month.dates(rng, day)))
+        out.append(phrased(rng, "cell", entries[day], *ON_DATE, d=month.dates(rng, day)))
         date = f"{day} {month.name.split()[0].capitalize()}"
-        out.append(_asked(rng, "reverse", WHEN, date, f=entries[day]))
+        out.append(phrased(rng, "reverse", date, *WHEN, f=entries[day]))
         if len(month.heads[0]) > 1:
             forms = ("What day of the week is {f}?", "On which weekday is {f}?")
-            out.append(_asked(rng, "cell", forms, month.head(day), f=entries[day]))
+            out.append(phrased(rng, "cell", month.head(day), *forms, f=entries[day]))
     days = [day for week in month.weeks for day in week if day]
     if len(month.heads[0]) > 1:
         plain = [f"the {d}th" for d in days if 4 <= d <= 20]
         for date in rng.sample(plain, 2):
-            out.append(_asked(rng, "cell", WEEKDAY, month.head(int(date[4:-2])), d=date))
+            out.append(phrased(rng, "cell", month.head(int(date[4:-2])), *WEEKDAY, d=date))
         first = ("Which weekday is the 1st?", "On which day does the month begin?")
-        out.append(_asked(rng, "cell", first, month.head(1)))
+        out.append(phrased(rng, "cell", month.head(1), *first))
     out.append(Question("count", "How many days does the month have?", str(len(days))))
     if entries:
         many = ("How many entries are there?", "How many events are shown?", "number of events")
-        out.append(_asked(rng, "count", many, str(len(entries))))
+        out.append(phrased(rng, "count", str(len(entries)), *many))
         free = rng.choice([day for day in days if day not in entries])
-        out.append(_asked(rng, "absent", ON_DATE, ABSENT, d=month.dates(rng, free)))
+        out.append(phrased(rng, "absent", ABSENT, *ON_DATE, d=month.dates(rng, free)))
         out.append(yes_no(rng, "present", True, f=rng.choice(list(entries.values()))))
         out.append(ask(rng, "list", ", ".join(entries[d] for d in sorted(entries)), n="events"))
     if marked:
         which = ("Which day is marked?", "What is today's date?", "which day is highlighted")
-        out.append(_asked(rng, "field", which, str(marked)))
+        out.append(phrased(rng, "field", str(marked), *which))
     return out

@@ -10,7 +10,7 @@ from pocket.layouts.backdrops import backdrop
 from pocket.layouts.fonts import pick_family
 from pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ABSENT, ask, careless
+from pocket.questions.templates import ABSENT, ask, phrased
 
 FACTS: Final = (
     ("Total Fat", "g", 0), ("Saturated Fat", "g", 1), ("Trans Fat", "g", 1), ("Cholesterol", "mg",
@@ -30,6 +30,19 @@ HINTS: Final = (
     "Keep out of reach of children", "Recyclable", "Contains milk and nuts", "Not for resale",
     "Gluten free", "Handle with care", "This side up", "Fragile", "Made in {c}",
 )  # fmt: skip
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "energy": ("How many {low} does it have?", "{low}?", "What is the number of {low}?"),
+    "percent": ("What percent daily value is {name}?", "daily value of {f}?"),
+    "amount": ("How much {low} does it contain?", "How much {low}?",
+        "What is the amount of {low}?", "{low}?", "{low} content"),
+    "heading": ("What is the heading?", "What is the title of the label?",
+        "What is this label about?"),
+    "brand": ("Which brand is it?", "brand?", "What does the large text say?",
+        "What is it called?"),
+    "product": ("What product is it?", "What is in the package?", "What stands below {brand}?"),
+    "content": ("How much is in it?", "What is the net weight or content?",
+        "What does the last line say?", "contents?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -38,10 +51,6 @@ def draw(rng: random.Random, style: PageStyle) -> Document:
     canvas.replace(backdrop(rng, (style.width, style.height), 0.5))
     out = rng.choice((_nutrition, _nutrition, _front, _parcel))(rng, style, canvas)
     return canvas.document(out)
-
-
-def _q(rng: random.Random, kind: str, answer: str, *forms: str) -> Question:
-    return Question(kind, careless(rng, rng.choice(forms)), answer)
 
 
 def _panel(
@@ -99,7 +108,7 @@ def _nutrition(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Que
          "servings per container?")),
     ):  # fmt: skip
         canvas.text(x0, y, label + value, body, ink)
-        out.append(_q(rng, "value", value, *asked))
+        out.append(phrased(rng, "value", value, *asked))
         lines.append(label + value)
         y += body.line
     canvas.box(x0, y + 2, x1, y + 2 + size * 0.35, fill=ink)
@@ -111,16 +120,7 @@ def _nutrition(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Que
     )
     low = label.lower()
     for _ in range(2):
-        out.append(
-            _q(
-                rng,
-                "value",
-                str(energy),
-                f"How many {low} does it have?",
-                f"{low}?",
-                f"What is the number of {low}?",
-            )
-        )
+        out.append(phrased(rng, "value", str(energy), *ASKED["energy"], low=low))
     lines.append(f"{label} {energy}")
     y += bold.line * 1.1
     return out + _amounts(rng, canvas, (x0, y, x1, foot), two, (bold, body, lines, ink))
@@ -164,45 +164,17 @@ def _amounts(
         if daily:
             share = f"{rng.randint(0, 60)}%"
             canvas.text(right, y + 1, share, bold, ink, "right")
-            out.append(
-                _q(
-                    rng,
-                    "cell",
-                    share,
-                    f"What percent daily value is {name}?",
-                    f"daily value of {name.lower()}?",
-                )
-            )
+            out.append(phrased(rng, "cell", share, *ASKED["percent"], name=name, f=name.lower()))
         shown.append((name, value))
         lines.append(f"{name} {value}")
         y += body.line * 1.12
     for name, value in rng.sample(shown, min(6, len(shown))):
         low = name.lower()
-        out.append(
-            _q(
-                rng,
-                "value",
-                value,
-                f"How much {low} does it contain?",
-                f"How much {low}?",
-                f"What is the amount of {low}?",
-                f"{low}?",
-                f"{low} content",
-            )
-        )
+        out.append(phrased(rng, "value", value, *ASKED["amount"], low=low))
     absent = [n for n, _, _ in FACTS if n.lower() not in "\n".join(lines).lower()]
     if absent:
         out.append(Question("absent", f"How much {rng.choice(absent).lower()} is there?", ABSENT))
-    out.append(
-        _q(
-            rng,
-            "title",
-            lines[0],
-            "What is the heading?",
-            "What is the title of the label?",
-            "What is this label about?",
-        )
-    )
+    out.append(phrased(rng, "title", lines[0], *ASKED["heading"]))
     return out
 
 
@@ -247,46 +219,16 @@ def _front(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Questio
         )
     ]
     if brand in lines:
-        out += [
-            _q(
-                rng,
-                "title",
-                brand,
-                "Which brand is it?",
-                "brand?",
-                "What does the large text say?",
-                "What is it called?",
-            )
-            for _ in range(2)
-        ]
+        out += [phrased(rng, "title", brand, *ASKED["brand"]) for _ in range(2)]
     if what in lines:
-        out.append(
-            _q(
-                rng,
-                "find",
-                what,
-                "What product is it?",
-                "What is in the package?",
-                f"What stands below {brand}?",
-            )
-        )
+        out.append(phrased(rng, "find", what, *ASKED["product"], brand=brand))
     if amount in lines:
-        out.append(
-            _q(
-                rng,
-                "value",
-                amount,
-                "How much is in it?",
-                "What is the net weight or content?",
-                "What does the last line say?",
-                "contents?",
-            )
-        )
+        out.append(phrased(rng, "value", amount, *ASKED["content"]))
     if hint in lines:
         out.append(
-            _q(rng, "find", hint, "What hint is given?", f"What is written below {what}?")
+            phrased(rng, "find", hint, "What hint is given?", f"What is written below {what}?")
             if what in lines
-            else _q(rng, "find", hint, "What hint is given?")
+            else phrased(rng, "find", hint, "What hint is given?")
         )
     return out
 
@@ -314,9 +256,9 @@ def _parcel(rng: random.Random, style: PageStyle, canvas: Canvas) -> list[Questi
                 canvas.text(x0 + size, y, line, face, ink)
                 y += face.line
         lines += [f"{label}:", name, street, town]
-        out += [_q(rng, "find", name, *kinds), _q(rng, "find", street,
+        out += [phrased(rng, "find", name, *kinds), phrased(rng, "find", street,
         f"What is the street of {name}?", f"In which street is {name}?"),
-                _q(rng, "find", town, f"Which town is {name} in?",
+                phrased(rng, "find", town, f"Which town is {name} in?",
                 f"What is the postcode and town of {name}?")]  # fmt: skip
         canvas.line([(x0, y + 4), (x1, y + 4)], ink, 2)
         y += 10

@@ -12,10 +12,21 @@ from pocket.layouts.pillow import chrome
 from pocket.layouts.pillow.chrome import Screen, fitting
 from pocket.layouts.pillow.handset_grids import days, hours, tiles
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ask, pose
+from pocket.questions.templates import ask
 
 TOURS: Final = "tour lesson meeting shift game delivery flight swim visit call climb race".split()
 PACKS: Final = ("{a} x {b} ml", "{b} g", "box of {a}", "{a} pcs", "roll, {a} m", "{b} ml")
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "headline": ("What is the headline?", "What does the large text say?", "title?"),
+    "below headline": ("What is written below the headline?", "What stands under {text}?"),
+    "title": ("What is the title?", "Which screen is it?", "What is the heading?",
+        "Which app is it?"),
+    "figure": ("What is the {f} of {name}?", "{name}: {f}?", "{f} for {name}"),
+    "second line": ("What is the {f} of {name}?", "What is written below {name}?",
+        "{f} of {name}?"),
+    "count": ("How many entries are listed?", "How many rows are there?"),
+    "first": ("What is the first entry?", "Which {noun} is listed first?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -47,27 +58,12 @@ def _advertised(rng: random.Random, screen: Screen) -> None:
     y = style.height * 0.04
     if face.width(text) < style.width * 0.9:
         canvas.text(style.width * 0.06, y, text, face, ink_on(tone))
-        pose(
-            rng,
-            screen,
-            "title",
-            text,
-            "What is the headline?",
-            "What does the large text say?",
-            "title?",
-        )
+        screen.ask("title", text, *ASKED["headline"])
         y += face.line
         small, line = screen.body(1.0), words.some(rng, 3, 6).capitalize()
         if small.width(line) < style.width * 0.9:
             canvas.text(style.width * 0.06, y, line, small, ink_on(tone))
-            pose(
-                rng,
-                screen,
-                "find",
-                line,
-                "What is written below the headline?",
-                f"What stands under {text}?",
-            )
+            screen.ask("find", line, *ASKED["below headline"], text=text)
             y += small.line
     side, top = style.width * rng.uniform(0.06, 0.18), y + style.height * 0.04
     canvas.box(side, top, style.width - side, style.height - 10, fill=screen.panel, radius=10)
@@ -85,12 +81,10 @@ def _status(rng: random.Random, screen: Screen) -> None:
     x = style.width - style.margin
     if rng.random() < 0.5:
         screen.text(x, 3, share, face, screen.ink, "right")
-        pose(rng, screen, "field", share, "How full is the battery?", "battery?")
+        screen.ask("field", share, "How full is the battery?", "battery?")
     else:
         screen.canvas.box(x - 18, 5, x, 5 + face.ascent * 0.7, fill=screen.ink)
-    pose(
-        rng, screen, "field", clock, "What time does the phone show?", "What time is it?", "clock?"
-    )
+    screen.ask("field", clock, "What time does the phone show?", "What time is it?", "clock?")
     left, _, right, foot = screen.box
     screen.box = (left, face.line + 8.0, right, foot)
 
@@ -112,16 +106,7 @@ def _title(rng: random.Random, screen: Screen) -> None:
         x += side * 2
     if x + face.width(text) < right - side * 3:
         screen.text(x, y + (high - face.line) / 2, text, face, ink)
-        pose(
-            rng,
-            screen,
-            "title",
-            text,
-            "What is the title?",
-            "Which screen is it?",
-            "What is the heading?",
-            "Which app is it?",
-        )
+        screen.ask("title", text, *ASKED["title"])
         chrome.mark(rng, canvas, (right - side, y + (high - side) / 2, side), ink)
     screen.box = (left, y + high + style.size * 0.4, right, foot)
     if rng.random() < 0.25:
@@ -201,7 +186,7 @@ def _list(rng: random.Random, screen: Screen) -> None:
         at = x + (pitch * 1.05 if thumbs else 0)
         if y + pitch > foot or face.width(name) > right - at - small.width(figure) - 10:
             continue
-        if any(name.lower() in r[0].lower() or r[0].lower() in name.lower() for r in rows):
+        if words.overlaps(name, (shown[0] for shown in rows)):
             continue
         if thumbs == 1:
             canvas.image.paste(backdrop(rng, (round(pitch * 0.85),) * 2), (round(x), round(y)))
@@ -241,64 +226,32 @@ def _about_list(
         value = figure
         if called[1] == "left":
             bare = figure.split()[0]
-            pose(rng, screen, "cell", bare, f"How many {name} are left?", f"{name}: how many left?",
+            screen.ask("cell", bare, f"How many {name} are left?", f"{name}: how many left?",
                  f"stock of {name.lower()}")  # fmt: skip
-            pose(rng, screen, "cell", second, f"In which pack is {name}?", f"pack of {name}?",
+            screen.ask("cell", second, f"In which pack is {name}?", f"pack of {name}?",
                  f"What size is {name}?")  # fmt: skip
         elif below:
             far, long = second.split(", ")
-            pose(rng, screen, "cell", far, f"How far for {name}?", f"{name}: how far?")
-            pose(rng, screen, "cell", long, f"How long did {name} take?", f"{name}: how long?")
-            pose(rng, screen, "cell", figure, f"Which day was {name}?", f"day of {name}")
-            pose(rng, screen, "cell", below, f"When did {name} begin?", f"{name}: what time?")
+            screen.ask("cell", far, f"How far for {name}?", f"{name}: how far?")
+            screen.ask("cell", long, f"How long did {name} take?", f"{name}: how long?")
+            screen.ask("cell", figure, f"Which day was {name}?", f"day of {name}")
+            screen.ask("cell", below, f"When did {name} begin?", f"{name}: what time?")
         else:
-            pose(
-                rng,
-                screen,
-                "cell",
-                value,
-                f"What is the {called[1]} of {name}?",
-                f"{name}: {called[1]}?",
-                f"{called[1]} for {name}",
-            )
-            pose(
-                rng,
-                screen,
-                "cell",
-                second,
-                f"What is the {called[0]} of {name}?",
-                f"What is written below {name}?",
-                f"{called[0]} of {name}?",
-            )
+            screen.ask("cell", value, *ASKED["figure"], f=called[1], name=name)
+            screen.ask("cell", second, *ASKED["second line"], f=called[0], name=name)
             if [r[2] for r in rows].count(value) == 1:
-                pose(
-                    rng, screen, "reverse", name, f"Which {noun} has {value}?", f"What has {value}?"
-                )
+                screen.ask("reverse", name, f"Which {noun} has {value}?", f"What has {value}?")
     if called[1] == "left" and len(rows) > 2:
         order = sorted(rows, key=lambda r: int(r[2].split()[0]))
         if order[-1][2] != order[-2][2]:
-            pose(rng, screen, "highest", order[-1][0], "Of which product are most left?",
+            screen.ask("highest", order[-1][0], "Of which product are most left?",
                  "Which has the most left?")  # fmt: skip
         if order[0][2] != order[1][2]:
-            pose(rng, screen, "lowest", order[0][0], "Of which product are fewest left?",
+            screen.ask("lowest", order[0][0], "Of which product are fewest left?",
                  "Which has the fewest left?")  # fmt: skip
     if rows:
-        pose(
-            rng,
-            screen,
-            "count",
-            str(len(rows)),
-            "How many entries are listed?",
-            "How many rows are there?",
-        )
-        pose(
-            rng,
-            screen,
-            "nth",
-            rows[0][0],
-            "What is the first entry?",
-            f"Which {noun} is listed first?",
-        )
+        screen.ask("count", str(len(rows)), *ASKED["count"])
+        screen.ask("nth", rows[0][0], *ASKED["first"], noun=noun)
         text = "\n".join(f"{a}\n{b}\n{c}" + (f" {d}" if d else "") for a, b, c, d in rows)
         if len(text.encode()) < screen.style.budget:
             screen.questions.append(ask(rng, "lines", text, kind="transcribe"))

@@ -22,7 +22,7 @@ from pocket.questions.printouts import (
     unseen_name,
     wordings,
 )
-from pocket.questions.templates import absent, ask, careless, yes_no
+from pocket.questions.templates import Asking, absent, ask, yes_no
 
 DARK: Final = (
     (30, 30, 30),
@@ -58,9 +58,10 @@ Case = Callable[[str], str]
 
 
 @dataclass
-class Screen:
+class Screen(Asking):
     """A window that is being written: where the pen is, the face, and what was asked so far."""
 
+    rng: random.Random
     canvas: Canvas
     face: Face
     ink: Colour
@@ -90,12 +91,6 @@ class Screen:
         self.write([(len(text) - len(text.lstrip()), text.strip(), ink or self.ink)])
         self.lines[-1] = text
 
-    def ask(self, rng: random.Random, kind: str, forms: tuple[str, ...], answer: str,
-            **slots: str) -> None:  # fmt: skip
-        """Add a question in one of `forms`."""
-        text = careless(rng, rng.choice(forms).format(**slots))
-        self.questions.append(Question(kind, text, answer))
-
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
     """One window of what a program printed."""
@@ -118,7 +113,7 @@ def window(rng: random.Random, style: PageStyle) -> Screen:
     colours = consoles.BRIGHT if dark else consoles.DEEP
     m, step = style.margin, face.line * rng.uniform(1.0, 1.3)
     wide = int((style.width - 2 * m) / face.width("0"))
-    screen = Screen(canvas, face, ink, colours, m, m, step, wide, style.height - m)
+    screen = Screen(rng, canvas, face, ink, colours, m, m, step, wide, style.height - m)
     if rng.random() < 0.35:
         _bar(rng, screen, dark)
     return screen
@@ -132,7 +127,7 @@ def _bar(rng: random.Random, screen: Screen, dark: bool) -> None:
     title = words.some(rng, 1, 2)
     if rng.random() < 0.5 and face.width(title) < canvas.width - 150:
         canvas.text(canvas.width / 2, (high - face.line) / 2, title, face, screen.ink, "centre")
-        screen.ask(rng, "title", ("What is the window's title?", "title of the window?"), title)
+        screen.ask("title", title, "What is the window's title?", "title of the window?")
     screen.y = high + 6
 
 
@@ -160,10 +155,10 @@ def _prompt(rng: random.Random, screen: Screen) -> None:
     tone = rng.choice((screen.ink, *screen.colours[:2]))
     screen.write([(0, front.rstrip(), tone), (len(front), typed, screen.ink)])
     for _ in range(2):
-        screen.ask(rng, "find", RAN, typed)
+        screen.ask("find", typed, *RAN)
     if "@" in front:
-        screen.ask(rng, "find", USERS, user)
-        screen.ask(rng, "find", HOSTS, host)
+        screen.ask("find", user, *USERS)
+        screen.ask("find", host, *HOSTS)
 
 
 def _host(rng: random.Random) -> str:
@@ -271,7 +266,7 @@ def _ending(rng: random.Random, screen: Screen, columns: list[Column]) -> None:
     if screen.room:
         screen.line(text, rng.choice((screen.ink, *screen.colours)))
         for forms, answer in found:
-            screen.ask(rng, "value", forms, answer)
+            screen.ask("value", answer, *forms)
 
 
 def _separated(rng: random.Random, style: PageStyle, screen: Screen) -> None:
@@ -341,9 +336,9 @@ def _about_settings(
     text = " ".join(screen.lines)
     for head, name, value in rng.sample(found, min(6, len(found))):
         if names.count(name) == 1 and name not in {h for h, _, _ in found}:
-            screen.ask(rng, "value", SET_TO, value, f=name)
+            screen.ask("value", value, *SET_TO, f=name)
         elif notation != "flat":
-            screen.ask(rng, "value", SET_IN, value, f=name, g=head)
+            screen.ask("value", value, *SET_IN, f=name, g=head)
         if values.count(value) == 1 and names.count(name) == 1:
             screen.questions.append(ask(rng, "names", name, kind="reverse", v=value))
     other = unseen_name(rng, [text])
@@ -358,6 +353,6 @@ def _about_settings(
         screen.questions.append(ask(rng, "count", str(len(inside)), n=f"settings in {heads[0]}"))
         if len(set(names)) == len(names):
             head, name, _ = rng.choice(found)
-            screen.ask(rng, "find", ("In which section is {f}?", "section of {f}?"), head, f=name)
+            screen.ask("find", head, "In which section is {f}?", "section of {f}?", f=name)
     else:
         screen.questions.append(ask(rng, "count", str(len(names)), n="settings"))

@@ -11,6 +11,12 @@ from pocket.layouts.style import PageStyle
 from pocket.questions.templates import absent, ask, worded, yes_no
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "on": ("What is on {day} at {hour}?", "{day} {hour}?", "What happens {day} at {hour}?",
+        "entry for {day}, {hour}"),
+    "when": ("When is {text}?", "{text} is when?", "What day and time is {text}?"),
+    "free": ("What is on {day} at {hour}?", "entry for {day}, {hour}"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -90,39 +96,12 @@ def _questions(
     out = [ask(rng, "title", title)] if title else []
     out.append(ask(rng, "list", ", ".join(days), n="days"))
     for day, hour, text in rng.sample(entries, min(4, len(entries))):
-        out.append(
-            worded(
-                rng,
-                "cell",
-                text,
-                f"What is on {day} at {hour}?",
-                f"{day} {hour}?",
-                f"What happens {day} at {hour}?",
-                f"entry for {day}, {hour}",
-            )
-        )
-        out.append(
-            worded(
-                rng,
-                "reverse",
-                f"{day} {hour}",
-                f"When is {text}?",
-                f"{text} is when?",
-                f"What day and time is {text}?",
-            )
-        )
+        out.append(worded(rng, "cell", text, *ASKED["on"], day=day, hour=hour))
+        out.append(worded(rng, "reverse", f"{day} {hour}", *ASKED["when"], text=text))
     free = [(d, h) for d in days for h in hours if not any(e[:2] == (d, h) for e in entries)]
     if free:
         day, hour = rng.choice(free)
-        out.append(
-            worded(
-                rng,
-                "absent",
-                "not in the image",
-                f"What is on {day} at {hour}?",
-                f"entry for {day}, {hour}",
-            )
-        )
+        out.append(worded(rng, "absent", "not in the image", *ASKED["free"], day=day, hour=hour))
     if entries:
         day = rng.choice(entries)[0]
         same = [e[2] for e in entries if e[0] == day]

@@ -15,12 +15,17 @@ from pocket.document import Document, Question
 from pocket.layouts.fonts import Face, Family, pick_family
 from pocket.layouts.pillow.canvas import Canvas, blank_page, wrap
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ABSENT, ORDINALS, careless
+from pocket.questions.templates import ABSENT, ORDINALS, phrased
 
 SMALLEST, LARGEST = 8.6, 13.5  # pixels of a letter's size
 NARROWEST: Final = 4.6  # pixels of a figure's width, at least
 SECTIONED: Final = 0.55  # share of pages with headings between the entries
 Make = Callable[[random.Random], str]
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "section": ("In which section is {shown}?", "Which heading stands over {shown}?",
+        "{shown} is listed under what?", "What heading is {shown} under?", "heading above {shown}",
+        "Under which heading does {shown} stand?", "Which heading is nearest above {shown}?"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -372,8 +377,8 @@ WAYS: Final = {
 def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
     """About entries all over the page, and about one or two that are not there."""
     sort, entries, out = page.sort, page.entries, list[Question]()
-    say = lambda kind, answer, *forms: out.append(  # noqa: E731
-        Question(kind, careless(rng, rng.choice(forms)), answer)
+    say = lambda kind, answer, *forms, **slots: out.append(  # noqa: E731
+        phrased(rng, kind, answer, *forms, **slots)
     )
     say("title", title, "What is the title?", "heading of the page?", "What is the page called?")
     for entry in rng.sample(entries, min(9, len(entries))):
@@ -387,17 +392,7 @@ def _questions(rng: random.Random, page: Page, title: str) -> list[Question]:
             say("reverse", entry.name, f"Which {sort.noun} has the {what} {value}?",
                 f"What is listed with {value}?", f"{what} {value}: which {sort.noun}?")  # fmt: skip
         if entry.heading and rng.random() < 0.75:
-            say(
-                "find",
-                entry.heading,
-                f"In which section is {shown}?",
-                f"Which heading stands over {shown}?",
-                f"{shown} is listed under what?",
-                f"What heading is {shown} under?",
-                f"heading above {shown}",
-                f"Under which heading does {shown} stand?",
-                f"Which heading is nearest above {shown}?",
-            )
+            say("find", entry.heading, *ASKED["section"], shown=shown)
     if sort.way != "stream":
         _about_neighbours(rng, page, say)
     _about_missing(rng, page, say)

@@ -50,6 +50,14 @@ WHOLE: Final = (
     "transcribe the text",
     "Read everything.",
 )
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "colour": ("What colour is the sign?", "What color is the board?", "colour of the sign?"),
+    "first": ("What does the first line say?", "What is at the top of the sign?",
+        "Read the top line."),
+    "last": ("What does the last line say?", "What is at the bottom of the sign?"),
+    "count": ("How many lines are on the sign?", "How many lines of text are there?"),
+    "after": ("What is written below {f}?", "What comes after {f}?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -316,40 +324,13 @@ def _sign(scene: Scene) -> None:
         top += room
     if not scene.lines:
         return
-    scene.ask(
-        "colour",
-        tone,
-        "What colour is the sign?",
-        "What color is the board?",
-        "colour of the sign?",
-    )
-    scene.ask(
-        "nth",
-        scene.lines[0],
-        "What does the first line say?",
-        "What is at the top of the sign?",
-        "Read the top line.",
-    )
+    scene.ask("colour", tone, *ASKED["colour"])
+    scene.ask("nth", scene.lines[0], *ASKED["first"])
     if len(scene.lines) > 1:
-        scene.ask(
-            "nth",
-            scene.lines[-1],
-            "What does the last line say?",
-            "What is at the bottom of the sign?",
-        )
-        scene.ask(
-            "count",
-            str(len(scene.lines)),
-            "How many lines are on the sign?",
-            "How many lines of text are there?",
-        )
+        scene.ask("nth", scene.lines[-1], *ASKED["last"])
+        scene.ask("count", str(len(scene.lines)), *ASKED["count"])
         i = rng.randrange(len(scene.lines) - 1)
-        scene.ask(
-            "find",
-            scene.lines[i + 1],
-            f"What is written below {scene.lines[i]}?",
-            f"What comes after {scene.lines[i]}?",
-        )
+        scene.ask("find", scene.lines[i + 1], *ASKED["after"], f=scene.lines[i])
 
 
 def _line(rng: random.Random, i: int) -> str:

@@ -10,7 +10,7 @@ from pocket.document import Document
 from pocket.layouts.pillow.printouts import Screen, choose_columns, window
 from pocket.layouts.style import PageStyle
 from pocket.questions.printouts import cell_questions, figure_questions, row_questions
-from pocket.questions.templates import ask, pose, yes_no
+from pocket.questions.templates import ask, yes_no
 
 GROUPS: Final = "remote virtual internal external active idle shared nightly public rented".split()
 THINGS: Final = "disks hosts jobs services volumes queues nodes tables backups printers".split()
@@ -26,6 +26,14 @@ CHOSEN: Final = (
     "Which row is chosen?", "Which row is selected?", "highlighted row?",
     "Where is the cursor?", "Which line is marked?", "What is selected?",
 )  # fmt: skip
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "menu": ("Which entry of the menu is selected?", "Which menu is open?",
+        "Which section is active?"),
+    "ticked": ("Is {option} ticked?", "Is {option} checked?", "is {option} on"),
+    "count ticked": ("How many options are ticked?", "How many are checked?"),
+    "list ticked": ("Which options are ticked?", "List the checked options."),
+    "bar of": ("Which one has {f}?", "Where is the value {f}?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -111,7 +119,7 @@ def _framed(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         screen.y = foot + screen.step * rng.uniform(0.3, 0.9)
         screen.questions += cell_questions(rng, columns, key) + figure_questions(rng, columns, key)
         if headed:
-            pose(rng, screen, "count", str(rows), f"How many {sort} {noun} does it list?",
+            screen.ask("count", str(rows), f"How many {sort} {noun} does it list?",
                  f"number of {sort} {noun}", f"{sort} {noun}: how many?")  # fmt: skip
         if len(screen.questions) - start > 30:
             break
@@ -130,7 +138,7 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     names = columns[key].cells
     if chosen >= 0:
         for _ in range(3):
-            pose(rng, screen, "find", names[chosen], *CHOSEN)
+            screen.ask("find", names[chosen], *CHOSEN)
     screen.questions += cell_questions(rng, columns, key) + row_questions(rng, columns, key, True)
     noun = rng.choice(("files", "rows", "items", "processes", "entries", "records", "lines"))
     count = str(rows if rng.random() < 0.4 else rng.randint(rows, 900))
@@ -140,9 +148,9 @@ def _viewer(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     place = rng.choice((0, max(0, screen.wide - len(line))))
     screen.write([(place, line, screen.ink)])
     screen.questions = [q for q in screen.questions if not (q.kind == "count" and "rows" in q.text)]
-    pose(rng, screen, "count", count, f"How many {noun} are there?", f"number of {noun}",
+    screen.ask("count", count, f"How many {noun} are there?", f"number of {noun}",
          "What does the status line count?", f"total {noun}")  # fmt: skip
-    pose(rng, screen, "find", line, "What does the last line say?", "Read the status line.")
+    screen.ask("find", line, "What does the last line say?", "Read the status line.")
 
 
 def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
@@ -182,12 +190,10 @@ def _meters(rng: random.Random, style: PageStyle, screen: Screen) -> None:
                 "BAT": "battery",
             }
             called = rng.choice((label, label.lower(), known.get(label, label)))
-            pose(rng, screen, "cell", value, f"What is the {called} of {name}?",
+            screen.ask("cell", value, f"What is the {called} of {name}?",
             f"{called} of {name}?",
                  f"{name}: {called}", f"What does {name} show for {called}?")  # fmt: skip
-    pose(
-        rng, screen, "count", str(len(blocks)), "How many devices are shown?", "number of devices?"
-    )
+    screen.ask("count", str(len(blocks)), "How many devices are shown?", "number of devices?")
 
 
 def _reading(rng: random.Random, label: str) -> str:
@@ -263,44 +269,14 @@ def _checks(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     if screen.y == top or not state:
         return
     if chosen < len(state) and len(menu) <= len(state):
-        pose(
-            rng,
-            screen,
-            "find",
-            menu[chosen],
-            "Which entry of the menu is selected?",
-            "Which menu is open?",
-            "Which section is active?",
-        )
+        screen.ask("find", menu[chosen], *ASKED["menu"])
     for option, on in rng.sample(state, min(5, len(state))):
         screen.questions.append(yes_no(rng, "checked", on, f=option))
-        pose(
-            rng,
-            screen,
-            "yes_no",
-            "yes" if on else "no",
-            f"Is {option} ticked?",
-            f"Is {option} checked?",
-            f"is {option} on",
-        )
-    pose(
-        rng,
-        screen,
-        "count",
-        str(sum(on for _, on in state)),
-        "How many options are ticked?",
-        "How many are checked?",
-    )
+        screen.ask("yes_no", "yes" if on else "no", *ASKED["ticked"], option=option)
+    screen.ask("count", str(sum(on for _, on in state)), *ASKED["count ticked"])
     ticked = [option for option, on in state if on]
     if ticked:
-        pose(
-            rng,
-            screen,
-            "list",
-            ", ".join(ticked),
-            "Which options are ticked?",
-            "List the checked options.",
-        )
+        screen.ask("list", ", ".join(ticked), *ASKED["list ticked"])
     lines = "\n".join(f"[{'x' if on else ' '}] {option}" for option, on in state)
     screen.questions.append(ask(rng, "lines", lines, kind="transcribe"))
 
@@ -327,7 +303,7 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
     if rng.random() < 0.5:
         title = words.some(rng, 1, 2)
         screen.write([(max(0, (screen.wide - len(title)) // 2), title, screen.ink)])
-        pose(rng, screen, "title", title, "What is the title?", "title?", "What is it called?")
+        screen.ask("title", title, "What is the title?", "title?", "What is it called?")
     mark, tone = rng.choice(("#", "*", "=", "o", "box")), rng.choice(screen.colours)
     aligned = rng.random() < 0.5
     for name, value in zip(names, values, strict=True):
@@ -341,21 +317,12 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         parts.append((front + room + 2 if aligned else front + long + 1, str(value), screen.ink))
         screen.write(parts)
     for i in rng.sample(range(n), min(4, n)):
-        pose(rng, screen, "value", str(values[i]), f"What is the value of {names[i]}?",
+        screen.ask("value", str(values[i]), f"What is the value of {names[i]}?",
              f"Which figure has {names[i]}?",
              f"{names[i]}: how many?", f"figure of {names[i]}")  # fmt: skip
-        pose(
-            rng,
-            screen,
-            "reverse",
-            names[i],
-            f"Which one has {values[i]}?",
-            f"Where is the value {values[i]}?",
-        )
+        screen.ask("reverse", names[i], *ASKED["bar of"], f=str(values[i]))
     when = ("In which hour is it highest?",) if kind == 0 else ("Which one is highest?",)
-    pose(
-        rng,
-        screen,
+    screen.ask(
         "highest",
         names[values.index(max(values))],
         *when,
@@ -363,13 +330,11 @@ def _bars(rng: random.Random, style: PageStyle, screen: Screen) -> None:
         "Which has the longest bar?",
     )
     when = ("In which hour is it lowest?",) if kind == 0 else ("Which one is lowest?",)
-    pose(
-        rng,
-        screen,
+    screen.ask(
         "lowest",
         names[values.index(min(values))],
         *when,
         "Where is the value lowest?",
         "Which has the shortest bar?",
     )
-    pose(rng, screen, "count", str(n), "How many bars are there?", "How many rows are there?")
+    screen.ask("count", str(n), "How many bars are there?", "How many rows are there?")

@@ -5,6 +5,7 @@ what was learned of receipts carries.
 """
 
 import random
+from typing import Final
 
 from pocket.content import formats, shops, words
 from pocket.document import Document, Question
@@ -13,7 +14,7 @@ from pocket.layouts.pillow.paper_strips import LEAST, printer_and_type
 from pocket.layouts.pillow.slips import Type
 from pocket.layouts.stretched import stretched
 from pocket.layouts.style import PageStyle
-from pocket.questions.templates import ABSENT, careless
+from pocket.questions.templates import ABSENT, phrased
 
 INK = (0, 0, 0)
 BOXES = {
@@ -29,6 +30,10 @@ BOXES = {
 KINDS = (
     "DELIVERY NOTE|CREDIT NOTE|PACKING SLIP|PAYMENT ADVICE|WORK ORDER|REPAIR TICKET|DEPOSIT SLIP"
 )
+ASKED: Final[dict[str, tuple[str, ...]]] = {
+    "price": ("How much is {name}?", "What does {name} cost?", "price of {name}"),
+    "issuer": ("Which company is it?", "Who issued it?", "What is the name of the company?"),
+}  # fmt: skip
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -55,8 +60,8 @@ def _voucher(
     write, shop = shops.notation(rng), shops.shop(rng, str.upper)
     out, m = list[Question](), style.width * 0.05
     right, y = style.width - m, style.height * 0.03
-    say = lambda kind, answer, *forms: out.append(  # noqa: E731
-        Question(kind, careless(rng, rng.choice(forms)), answer)
+    say = lambda kind, answer, *forms, **slots: out.append(  # noqa: E731
+        phrased(rng, kind, answer, *forms, **slots)
     )
     goods = _goods(rng, max(1, min(12, int((style.height - y) / size / 1.5) - 22)))
     total = round(sum(price for _, _, price in goods), 2)
@@ -92,26 +97,14 @@ def _voucher(
         _text(canvas, (m, y), f"{count} PC", type_, size, False)
         _text(canvas, (m + size * 4, y), name, type_, size, False)
         _text(canvas, (right, y), write.bare(price), type_, size, True)
-        say(
-            "value",
-            write.bare(price),
-            f"How much is {name}?",
-            f"What does {name} cost?",
-            f"price of {name}",
-        )
+        say("value", write.bare(price), *ASKED["price"], name=name)
         say("value", str(count), f"How many {name} are there?", f"quantity of {name}?")
         y += size * 1.45
     canvas.line([(m, y + 3), (right, y + 3)], INK, 2)
     foot = max(y + size * 1.2, style.height - size * rng.uniform(4.2, 7))
     _text(canvas, (m, foot), shop.name, type_, size * 1.1, False)
     _text(canvas, (m, foot + size * 1.5), ", ".join(shop.address)[:60], type_, size * 0.9, False)
-    say(
-        "title",
-        shop.name,
-        "Which company is it?",
-        "Who issued it?",
-        "What is the name of the company?",
-    )
+    say("title", shop.name, *ASKED["issuer"])
     out.append(
         Question("absent", rng.choice(("How much is the tip?", "What is the discount?")), ABSENT)
     )

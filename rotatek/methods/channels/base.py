@@ -43,6 +43,8 @@ class LayerStates:
             None.
         entering: returns the layer's input rows of the window [B, 1, W, hidden], zero where they
             are padding; to be called while the layer is filled. It, or its result, may be None.
+        gain: returns by how much the norm behind the output projection changes the output's squared
+            size, [B]; to be called then, too. It, or its result, may be None.
         text: the prompt's other tokens at full width; None where they are not known.
         made: results that depend on the states alone, shared by several caches.
     """
@@ -56,6 +58,7 @@ class LayerStates:
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | LayerAxes | None = None
     entering: Callable[[], Tensor | None] | None = None
+    gain: Callable[[], Tensor | None] | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -152,10 +152,8 @@ def importance_of(layers: LayerGroup, window: Window | None = None) -> Importanc
     """`importance` of layers of one form, computed once; window: of these layers, if known."""
 
     def make() -> Importance:
-        rows = [entering(part) for part in layers.parts]
-        known = [row for row in rows if row is not None]
-        stream = joined(known, 0) if len(known) == len(rows) else None
-        return importance(window or window_of(layers), stream)
+        rows, gains = zip(*(residual(part) for part in layers.parts), strict=True)
+        return importance(window or window_of(layers), _all(rows), _all(gains))
 
     return layers.cached("looks", make)
 
@@ -167,15 +165,22 @@ def _joined_text(texts: Sequence[Text]) -> Text:
     return Text(joined(keys, 0), joined(values, 0), joined(lengths, 0) if lengths else None)
 
 
-def entering(states: LayerStates) -> Tensor | None:
-    """The window's rows before the layer, which may come from another device; called while the
-    layer is filled."""
+def residual(states: LayerStates) -> tuple[Tensor | None, Tensor | None]:
+    """The window's rows before the layer, which may come from another device, and by how much a
+    norm changes what the layer adds to them; called while the layer is filled."""
 
-    def make() -> Tensor | None:
-        rows = states.entering and states.entering()
-        return None if rows is None else rows.to(states.keys.device)
+    def make() -> tuple[Tensor | None, Tensor | None]:
+        found = [given and given() for given in (states.entering, states.gain)]
+        rows, gain = (None if one is None else one.to(states.keys.device) for one in found)
+        return rows, gain
 
-    return states.cached("entering", make)
+    return states.cached("residual", make)
+
+
+def _all(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Those of all layers joined; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    return joined(known, 0) if len(known) == len(parts) else None
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:

@@ -61,9 +61,9 @@ from rotatek.methods.channels.mixed_precision import (
     PLAIN,
     BitStore,
     calibrated,
-    entering,
     fill,
     measure,
+    residual,
 )
 from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
@@ -161,7 +161,7 @@ class RotateK(RotationOptions):
                 f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
                 f"{width}. Leave out `bits`."
             )
-        entering(states)
+        residual(states)
         calibrated(states)
         return BitStore(full_visual(states), states)
 

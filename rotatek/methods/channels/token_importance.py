@@ -8,6 +8,8 @@ independent, so their squared sizes in the output projection's metric add up:
 Their quotient is the exchange rate between bits of Keys and bits of Values. The effect of such an
 error on later layers depends on the residual stream: both rates are divided by a power of its
 squared size there. Otherwise a model's first layers, where it is small, would get too few bits.
+Where a norm stands between the output projection and the stream, as in Gemma, an error is as much
+larger or smaller as the output is behind it.
 """
 
 from typing import Final, NamedTuple
@@ -43,21 +45,23 @@ class Importance(NamedTuple):
         return self._replace(key_rate=self.key_rate * more, value_rate=self.value_rate * more)
 
 
-def importance(seen: Window, stream: Tensor | None) -> Importance:
+def importance(seen: Window, stream: Tensor | None, gain: Tensor | None = None) -> Importance:
     """Importance in one layer or in several of one shape.
 
     Args:
         seen: the window's queries, and the tokens that they attend to.
         stream: the window's rows before the layer [B, 1, W, hidden], zero for padding;
             or None.
+        gain: [B] by how much the squared size of the layer's output changes before it is added to
+            the stream; or None.
     """
     heads = seen.keys.shape[1]
     mass, spread, squares = window_attention(seen)
     real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
     count = real * (seen.queries.shape[1] // heads)
-    over, size = count, None
+    over, size = count if gain is None else count / gain.clamp(min=1e-30)[:, None], None
     if stream is not None:
         size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
-        over = count * size.pow(STREAM_POWER)
+        over = over * size.pow(STREAM_POWER)
         size = size[:, 0]
     return Importance(mass / (heads * count), spread / over, squares / over, size)

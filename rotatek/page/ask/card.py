@@ -8,9 +8,9 @@ from typing import Final
 
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.compare.report import Column
-from rotatek.page.ask.agreement import fidelity, strip
-from rotatek.page.ask.readings import dropped
-from rotatek.page.ask.verdict import Verdict, compare
+from rotatek.page.ask.answer_match import Verdict, compare
+from rotatek.page.ask.settings_summary import dropped
+from rotatek.page.ask.token_agreement import fidelity, strip
 from rotatek.page.ask.words import Word, words_of
 from rotatek.service.run import Run
 from viz.theme import percent, size
@@ -36,6 +36,10 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
     """One column's HTML, whether complete or not."""
     done = column.finished is not None or column.failure is not None or run.stopped
     title, said = escape(column.title, quote=True), escape(dropped(column.settings), quote=True)
+    count = len(column.answer)
+    length = "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
+    verdict, sentence = judged(column, run)
+    kind = f' data-verdict="{verdict}"' if verdict else ""
     return (
         f'<article class="rk-card" data-column="{title}" data-state="{"done" if done else "live"}" '
         f'style="--c: {escape(column.method.colour, quote=True)}">'
@@ -43,8 +47,9 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
         f'<h3 aria-level="2">{escape(column.title)}</h3>'
         f'<span class="rk-sub" title="{said}">{said}</span></header>'
         f'{_earlier(column, run)}<div class="rk-answer" tabindex="0" role="group" '
-        f'aria-label="{title}: the answer" data-length="{_length(column)}">{_answer(column)}</div>'
-        f"{_verdict(column, run)}{_held(column)}{_figures(column, run, on_cpu)}</article>"
+        f'aria-label="{title}: the answer" data-length="{length}">{_answer(column)}</div>'
+        f'<p class="rk-verdict"{kind}>{escape(sentence)}</p>'
+        f"{_held(column)}{_figures(column, run, on_cpu)}</article>"
     )
 
 
@@ -52,12 +57,6 @@ def is_cut(column: Column, run: Run) -> bool:
     """Whether the answer took all the tokens it may have."""
     done = column.finished
     return done is not None and not run.stopped and done.new_tokens >= run.max_new_tokens
-
-
-def _length(column: Column) -> str:
-    """How large the answer may be set."""
-    count = len(column.answer)
-    return "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
 
 
 def _earlier(column: Column, run: Run) -> str:
@@ -94,13 +93,6 @@ def _word(word: Word, diverged: int | None) -> str:
     text = "".join(pieces)
     span = f'<span class="rk-word" data-first="{word.first}" data-last="{word.last}">{text}</span>'
     return space + (span if text else "")
-
-
-def _verdict(column: Column, run: Run) -> str:
-    """One sentence on the answer."""
-    found, said = judged(column, run)
-    kind = f' data-verdict="{found}"' if found else ""
-    return f'<p class="rk-verdict"{kind}>{escape(said)}</p>'
 
 
 def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:

@@ -13,7 +13,7 @@ from rotatek.inputs.video import open_clip
 from rotatek.page import markup
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import QUIET, listen
-from rotatek.page.refusals import refusing
+from rotatek.page.user_errors import refusing
 
 FRAMES: Final = 30  # of a clip on the page: what a session holds stays under 20 MB
 

@@ -5,7 +5,6 @@ options have widgets, without a line of this file.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import gradio as gr
@@ -14,8 +13,13 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
-from rotatek.page.ask import readings
-from rotatek.page.ask.checkpoint import CheckpointWidgets, checkpoint_part
+from rotatek.page.ask.load_checkpoint import CheckpointWidgets
+from rotatek.page.ask.settings_summary import (
+    beyond_reading,
+    budget_reading,
+    channel_reading,
+    token_reading,
+)
 from rotatek.page.form import Field, shown_fields, values_of
 from rotatek.service.model_list import presets
 
@@ -29,41 +33,113 @@ BEYOND: Final = (
 )
 
 
-@dataclass(frozen=True)
 class Controls:
-    """Every widget of the settings, by name.
+    """Every widget of the settings, by name: the sliders first, `add_drawers` makes the others.
 
     Args:
+        start: what they show at first.
+
+    Attributes:
         methods: a menu each of token pruners and channel methods, by the registry's name.
         options: the widget of every option that the page shows, by its flat name.
         fields: what those options are, by the same names.
+        readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
         presets: budgets that set them all.
-        model: which model answers.
-        length: how long an answer may be.
-        temperature: of sampling; 0 is greedy.
-        seed: of the draws; empty for new ones.
-        others: further columns, as text of `links.encode`.
         every: the button that adds a column of every method, at one nominal budget.
         alike: the one that adds them at the live bytes that these settings take.
         pin: the button that adds the present settings as one.
-        readings: what the settings keep, in words: "tokens", "channels", "budget", "beyond".
+        others: further columns, as text of `links.encode`.
+        model: which model answers.
         checkpoint: where a checkpoint is loaded, if the host allows it.
+        length: how long an answer may be.
+        temperature: of sampling; 0 is greedy.
+        seed: of the draws; empty for new ones.
     """
 
-    methods: Mapping[str, gr.Dropdown]
-    options: Mapping[str, Any]
-    fields: Mapping[str, Field]
-    presets: gr.Radio
-    model: gr.Dropdown
-    length: gr.Slider
-    temperature: gr.Slider
-    seed: gr.Number
-    others: gr.CheckboxGroup
-    every: gr.Button
-    alike: gr.Button
-    pin: gr.Button
-    readings: Mapping[str, gr.HTML]
-    checkpoint: CheckpointWidgets | None = None
+    def __init__(self, start: Settings) -> None:
+        self.start, self.values, self.fields = start, values_of(start), shown_fields()
+        self.methods: dict[str, gr.Dropdown] = {}
+        self.options: dict[str, Any] = {}
+        self.readings: dict[str, gr.HTML] = {}
+        with gr.Row(elem_id="sliders"):
+            self.panel("tokens", token_reading(start, None))
+            self.panel("channels", channel_reading(start))
+        self.reading("budget", budget_reading(start))
+
+    def add_drawers(
+        self, models: Sequence[tuple[str, str]], *, loads_checkpoints: bool = False
+    ) -> None:
+        """All other controls, in drawers that are closed at first.
+
+        Args:
+            models: (label, name) of each on offer, the default first.
+            loads_checkpoints: whether visitors may load checkpoints.
+        """
+        with gr.Row(elem_id="drawers"):
+            with gr.Accordion("Budgets and methods", open=False, elem_id="setup"):
+                self._add_budgets_and_methods()
+            with gr.Accordion("Beyond the paper", open=False, elem_id="beyond"):
+                gr.HTML(markup.aside(BEYOND))
+                with gr.Column(elem_classes="rk-panel"):
+                    self.place("beyond")
+                    self.reading("beyond", beyond_reading(self.start), "value-reading")
+            with gr.Accordion("Model and length", open=False, elem_id="more"):
+                self._add_model_and_length(models, loads_checkpoints)
+
+    def _add_budgets_and_methods(self) -> None:
+        """Budgets of the paper, the methods, and what is answered beside them."""
+        self.presets = gr.Radio(
+            list(presets()),
+            value=next(iter(presets())),
+            label="Budget: share of the visual KV cache that is kept",
+            elem_id="presets",
+        )
+        with gr.Row():
+            for kind in REGISTRIES:
+                self.menu(kind)
+        self.place("main")
+        with gr.Row(elem_id="columns"):
+            self.every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
+            self.alike = gr.Button(
+                "Compare all methods at these live bytes", size="sm", elem_id="alike"
+            )
+            self.pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
+        self.others = gr.CheckboxGroup(
+            [], label="Also answered side by side", visible=False, elem_id="others"
+        )
+
+    def _add_model_and_length(
+        self, models: Sequence[tuple[str, str]], loads_checkpoints: bool
+    ) -> None:
+        """Answers are greedy until the temperature is moved."""
+        self.model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
+        self.checkpoint = CheckpointWidgets() if loads_checkpoints else None
+        self.place("more")
+        limits = Limits()
+        self.length = gr.Slider(
+            16,
+            limits.max_new_tokens,
+            limits.kept_answer_tokens,
+            step=16,
+            label="Longest answer, in tokens",
+            buttons=[],
+            elem_id="length",
+        )
+        self.temperature = gr.Slider(
+            0,
+            HOTTEST,
+            0,
+            step=0.05,
+            label="Temperature: 0 takes the likeliest token, 1 draws as the model says",
+            buttons=[],
+            elem_id="temperature",
+        )
+        self.seed = gr.Number(
+            None,
+            precision=0,
+            label="Seed of the draws, the same for every column; empty for a new one",
+            elem_id="seed",
+        )
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -82,126 +158,6 @@ class Controls:
         return {
             "max_new_tokens": self.length, "temperature": self.temperature, "seed": self.seed
         }  # fmt: skip
-
-    def updates(self, settings: Settings) -> dict[Any, Any]:
-        """What every widget must show for `settings`, ready for Gradio."""
-        return {self.inputs[name]: value for name, value in values_of(settings).items()}
-
-
-def is_visible(field: Field, methods: Mapping[str, str]) -> bool:
-    """Whether an option is shown while `methods` are chosen: its own, or a main share always."""
-    return field.is_main or methods[field.kind] in field.owners
-
-
-def sliders_part() -> "ControlsMaker":
-    """The sliders of both methods' shares and the budget that results, shown beside the answers.
-
-    Returns:
-        the maker, with which `drawers_part` makes the other widgets.
-    """
-    maker = ControlsMaker(next(iter(presets().values())))
-    with gr.Row(elem_id="sliders"):
-        maker.panel("tokens", readings.token_reading(maker.start, None))
-        maker.panel("channels", readings.channel_reading(maker.start))
-    maker.reading("budget", readings.budget_reading(maker.start))
-    return maker
-
-
-def drawers_part(
-    maker: "ControlsMaker", models: Sequence[tuple[str, str]], *, loads_checkpoints: bool = False
-) -> Controls:
-    """All other controls, in drawers that are closed at first.
-
-    Args:
-        maker: of `sliders_part`.
-        models: (label, name) of each on offer, the default first.
-        loads_checkpoints: whether visitors may load checkpoints.
-    """
-    with gr.Row(elem_id="drawers"):
-        budgets, every, alike, pin, others = _setup_drawer(maker)
-        with gr.Accordion("Beyond the paper", open=False, elem_id="beyond"):
-            gr.HTML(markup.aside(BEYOND))
-            with gr.Column(elem_classes="rk-panel"):
-                maker.place("beyond")
-                maker.reading("beyond", readings.beyond_reading(maker.start), "value-reading")
-        with gr.Accordion("Model and length", open=False, elem_id="more"):
-            model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-            checkpoint = checkpoint_part() if loads_checkpoints else None
-            maker.place("more")
-            length = _length_slider()
-            temperature, seed = _chance_widgets()
-    return Controls(
-        maker.methods, maker.options, maker.fields, budgets, model, length, temperature, seed,
-        others, every, alike, pin, maker.readings, checkpoint,
-    )  # fmt: skip
-
-
-def _setup_drawer(
-    maker: "ControlsMaker",
-) -> tuple[gr.Radio, gr.Button, gr.Button, gr.Button, gr.CheckboxGroup]:
-    """Budgets of the paper, the methods, and what is answered beside them."""
-    with gr.Accordion("Budgets and methods", open=False, elem_id="setup"):
-        budgets = gr.Radio(
-            list(presets()),
-            value=next(iter(presets())),
-            label="Budget: share of the visual KV cache that is kept",
-            elem_id="presets",
-        )
-        with gr.Row():
-            for kind in REGISTRIES:
-                maker.menu(kind)
-        maker.place("main")
-        with gr.Row(elem_id="columns"):
-            every = gr.Button("Compare all methods at this budget", size="sm", elem_id="every")
-            alike = gr.Button("Compare all methods at these live bytes", size="sm", elem_id="alike")
-            pin = gr.Button("Keep these settings as a column", size="sm", elem_id="pin")
-        others = gr.CheckboxGroup(
-            [], label="Also answered side by side", visible=False, elem_id="others"
-        )
-    return budgets, every, alike, pin, others
-
-
-def _length_slider() -> gr.Slider:
-    limits = Limits()
-    return gr.Slider(
-        16,
-        limits.max_new_tokens,
-        limits.kept_answer_tokens,
-        step=16,
-        label="Longest answer, in tokens",
-        buttons=[],
-        elem_id="length",
-    )
-
-
-def _chance_widgets() -> tuple[gr.Slider, gr.Number]:
-    """Greedy until the slider is moved."""
-    temperature = gr.Slider(
-        0,
-        HOTTEST,
-        0,
-        step=0.05,
-        label="Temperature: 0 takes the likeliest token, 1 draws as the model says",
-        buttons=[],
-        elem_id="temperature",
-    )
-    seed = gr.Number(
-        None,
-        precision=0,
-        label="Seed of the draws, the same for every column; empty for a new one",
-        elem_id="seed",
-    )
-    return temperature, seed
-
-
-class ControlsMaker:
-    """Makes widgets that show `start`, and keeps them by name."""
-
-    def __init__(self, start: Settings) -> None:
-        self.start, self.values, self.fields = start, values_of(start), shown_fields()
-        self.methods: dict[str, gr.Dropdown] = {}
-        self.options: dict[str, Any] = {}
-        self.readings: dict[str, gr.HTML] = {}
 
     def panel(self, kind: str, reading: str) -> None:
         """The share of one registry's methods, and what it keeps."""
@@ -260,3 +216,8 @@ class ControlsMaker:
         if one.is_optional:  # 0 leaves it out
             low, step = 0.0, low
         return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)
+
+
+def is_visible(field: Field, methods: Mapping[str, str]) -> bool:
+    """Whether an option is shown while `methods` are chosen: its own, or a main share always."""
+    return field.is_main or methods[field.kind] in field.owners

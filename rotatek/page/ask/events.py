@@ -28,8 +28,8 @@ from rotatek.page.binding import (
 )
 from rotatek.page.form import sampling_of, settings_of
 from rotatek.page.links import decode
-from rotatek.page.refusals import refusal, refusing, refusing_stream
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
+from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
@@ -43,13 +43,13 @@ def most_others() -> int:
 
 
 class AskEvents:
-    """Questions and their answers, for one site.
+    """Questions and their answers, for one page.
 
     Streams change: cards, status, run, ask, stop, follow (whether it is shown), follow_text.
     """
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
 
     @refusing
     def ask(
@@ -69,7 +69,7 @@ class AskEvents:
         may be the first frame of a clip."""
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
-        service = self.site.service
+        service = self.context.service
         asking = partial(
             service.ask, model, clip or image, question, columns, max_new_tokens, session,
             talk=True, sampling=sampling_of(temperature, seed),
@@ -81,7 +81,7 @@ class AskEvents:
     def halt(self, run: Run | None, session: str | None = None) -> None:
         """End what runs, because the same visitor is about to ask again; a conversation goes on."""
         if run is not None and run.previous is None:
-            self.site.service.replace_run(session)
+            self.context.service.replace_run(session)
 
     @refusing
     def again(
@@ -110,7 +110,7 @@ class AskEvents:
         if run is None:
             raise ConversationGone
         asking = partial(
-            self.site.service.follow, run, question, max_new_tokens, session,
+            self.context.service.follow, run, question, max_new_tokens, session,
             sampling_of(temperature, seed),
         )  # fmt: skip
         return self._stream(asking, "Going on from the kept caches…")
@@ -147,8 +147,8 @@ class AskEvents:
 
     def _shown(self, run: Run) -> Shown:
         """Cards and status of a run so far."""
-        on_cpu = self.site.service.engine(run.model).vlm.device.type == "cpu"
-        caution = confidence.note(run, self.site.bins)
+        on_cpu = self.context.service.engine(run.model).vlm.device.type == "cpu"
+        caution = confidence.note(run, self.context.bins)
         cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
         return {"cards": cards, "status": answers.status(run)}
 
@@ -156,8 +156,8 @@ class AskEvents:
     def greet(self, session: str | None = None) -> Iterator[Shown]:
         """The first example's answers, unless the visitor has asked before the model was loaded.
         Changes: cards, status, run, count."""
-        service = self.site.service
-        if not self.site.examples:
+        service = self.context.service
+        if not self.context.examples:
             return
         try:
             for words in service.loading(service.models[0].name):
@@ -166,7 +166,7 @@ class AskEvents:
         except Exception as error:
             yield {"status": markup.line(str(refusal(error).message), whole=True)}
             return
-        run = None if service.is_asking(session) else self.site.greeting()
+        run = None if service.is_asking(session) else self.context.greeting()
         if run is None:
             return
         filled = run.chosen.prefilled
@@ -176,24 +176,24 @@ class AskEvents:
     @refusing
     def forget(self, session: str | None = None) -> Shown:
         """Another image: free the caches of the last answer. Changes: follow."""
-        self.site.service.conversations.drop(session or "")
+        self.context.service.conversations.drop(session or "")
         return {"follow": gr.update(visible=False)}
 
     @refusing
     def stop(self, session: str | None = None) -> None:
         """End the visitor's run within one token."""
-        self.site.service.stop(session)
+        self.context.service.stop(session)
 
     @refusing
     def count(self, image: Picture | None, model: str, clip: Clip | None = None) -> Shown:
         """Visual tokens of an image or clip to the chosen model, or None. Changes: count."""
         seen = clip or image
-        return {"count": None if seen is None else self.site.service.visual_tokens(model, seen)}
+        return {"count": None if seen is None else self.context.service.visual_tokens(model, seen)}
 
     @refusing
     def choose(self, number: int) -> Shown:
         """A picture of the gallery. Changes: image, question, suggestions."""
-        example = self.site.examples[number]
+        example = self.context.examples[number]
         first = example.questions[0]
         suggestions = gr.update(choices=list(example.questions), value=first, visible=True)
         return {"image": str(example.image), "question": first, "suggestions": suggestions}

@@ -1,7 +1,5 @@
 """Taking answers away: files, code, and a link that brings the page back."""
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,41 +13,37 @@ from rotatek.page.ask.events import Shown
 from rotatek.page.ask.settings_events import columns_shown
 from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
 from rotatek.page.binding import QUIET, listen
+from rotatek.page.browser_messages import message
 from rotatek.page.form import sampling_of, settings_of, values_of
 from rotatek.page.links import Link, decode, read_query
-from rotatek.page.refusals import refusing
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
+from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
 
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
-
-
-def message(**content: Any) -> Shown:
-    """A message to the browser; each one differs from the last, so that the browser notices it."""
-    return {"sent": json.dumps(content | {"at": time.time_ns()})}
 
 
 @refusing
 def save_json(run: Run | None) -> Shown:
     """Answers and figures as a file. Changes: sent."""
     if run is None:
-        return message(said=NOTHING)
-    return message(file="rotatek.json", type="application/json", text=export.as_json(run))
+        return {"sent": message(said=NOTHING)}
+    return {"sent": message(file="rotatek.json", type="application/json", text=export.as_json(run))}
 
 
 @refusing
 def save_csv(run: Run | None) -> Shown:
     """One line a turn and column as a file. Changes: sent."""
     if run is None:
-        return message(said=NOTHING)
-    return message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))
+        return {"sent": message(said=NOTHING)}
+    return {"sent": message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))}
 
 
 class ExportEvents:
-    """Code and links, for one site's examples and models."""
+    """Code and links, for one page's examples and models."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
 
     @refusing
     def code(self, run: Run | None) -> Shown:
@@ -58,7 +52,7 @@ class ExportEvents:
 
     def picture_of(self, run: Run | None) -> str:
         """What code calls the run's image: an example's path, or a stand-in."""
-        name = None if run is None else self.site.picture_name(run.pixels)
+        name = None if run is None else self.context.picture_name(run.pixels)
         return export.PICTURE if name is None else f"assets/examples/{name}"
 
     @refusing
@@ -74,7 +68,7 @@ class ExportEvents:
         **form: Any,
     ) -> Shown:
         """A link to what the page is set to. Changes: sent."""
-        name = None if image is None else self.site.picture_name(np.asarray(image))
+        name = None if image is None else self.context.picture_name(np.asarray(image))
         link = Link(
             settings=settings_of(form),
             others=[decode(code) for code in others],
@@ -86,21 +80,21 @@ class ExportEvents:
         )
         own = image is not None and name is None
         said = "Link copied. Your own image is not part of it." if own else "Link copied."
-        return message(query=link.query(), said=said)
+        return {"sent": message(query=link.query(), said=said)}
 
     @refusing
     def restore(self, text: str) -> Shown:
         """What the page's address says. Changes: image, question, suggestions, model,
         max_new_tokens, temperature, seed, others, presets, status, and `Controls.inputs`."""
-        models = [model.name for model in self.site.service.models]
-        link = read_query(text or "", self.site.examples, models)
+        models = [model.name for model in self.context.service.models]
+        link = read_query(text or "", self.context.examples, models)
         named = {
             "question": link.question, "model": link.model, "max_new_tokens": link.max_new_tokens,
         }  # fmt: skip
         shown: Shown = {name: value for name, value in named.items() if value}
         if link.sampling.draws:
             shown |= {"temperature": link.sampling.temperature, "seed": link.sampling.seed}
-        for example in self.site.examples:
+        for example in self.context.examples:
             if example.image.stem == link.example:
                 choices = list(example.questions)
                 shown["image"] = str(example.image)

@@ -9,7 +9,7 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import QUIET, listen
-from rotatek.page.refusals import refusing
+from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
 
 

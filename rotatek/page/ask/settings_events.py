@@ -1,29 +1,34 @@
 """Handlers of the settings: readings, widgets of the chosen method, further columns."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import gradio as gr
 
 from rotatek.compare.columns import matched, title_of
 from rotatek.compare.equal_bytes import matched_live
+from rotatek.compare.report import VISUAL
 from rotatek.inspect import trace_analysis
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import readings
 from rotatek.page.ask.controls import is_visible
 from rotatek.page.ask.events import Shown, most_others
+from rotatek.page.ask.settings_summary import (
+    WIDTH,
+    beyond_reading,
+    budget_reading,
+    channel_reading,
+    token_reading,
+)
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import AT_ONCE, QUIET, listen
 from rotatek.page.form import settings_of, shown_fields, values_of
 from rotatek.page.inspect import drawings
 from rotatek.page.links import decode, encode
-from rotatek.page.refusals import refusing
+from rotatek.page.user_errors import refusing
 from rotatek.service.model_list import presets
 from rotatek.service.run import Run
 from viz.theme import percent
-
-VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of a cache's bytes
 
 
 @refusing
@@ -31,17 +36,17 @@ def read(count: int | None, run: Run | None, **form: Any) -> Shown:
     """What the settings keep, in words. Changes: `Controls.readings`."""
     settings, width = settings_of(form), full_width(run)
     return {
-        "tokens": readings.token_reading(settings, count),
-        "channels": readings.channel_reading(settings, width),
-        "budget": readings.budget_reading(settings, predicted(run, settings)),
-        "beyond": readings.beyond_reading(settings, width, head_widths(run, settings)),
+        "tokens": token_reading(settings, count),
+        "channels": channel_reading(settings, width),
+        "budget": budget_reading(settings, predicted(run, settings)),
+        "beyond": beyond_reading(settings, width, head_widths(run, settings)),
     }
 
 
 def full_width(run: Run | None) -> int:
     """Channels of a Key in the model that answered last."""
     layers = run.trace.layers if run is not None and run.trace is not None else ()
-    return next((int(layer.keys.shape[-1]) for layer in layers), readings.WIDTH)
+    return next((int(layer.keys.shape[-1]) for layer in layers), WIDTH)
 
 
 def predicted(run: Run | None, settings: Settings) -> tuple[int, int] | None:

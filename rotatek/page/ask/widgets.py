@@ -11,16 +11,11 @@ from rotatek.inputs import pdf, video
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
+from rotatek.page.browser_messages import message_box
 from rotatek.page.upload import image_box
 from rotatek.service.model_list import Example
 from rotatek.service.run import Run
 
-TAKE: Final = (
-    "const take = () => window.rotatekExport.take(props.value); watch('value', take); take();"
-)
-LIGHT: Final = (
-    "const take = () => window.rotatekLooks.take(props.value); watch('value', take); take();"
-)
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
@@ -29,39 +24,25 @@ HELD_S: Final = 3600  # for which a visitor's frames are kept
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
-@dataclass(frozen=True)
 class ClipWidgets:
-    """The button, and the frames behind it."""
+    """A button below the pictures, unseen where neither videos nor PDF files can be read.
 
-    upload: gr.UploadButton
-    frames: gr.State
+    Attributes:
+        upload: the button.
+        frames: a video's, a state.
+    """
 
-
-def clip_part() -> ClipWidgets:
-    """Below the pictures; unseen where neither videos nor PDF files can be read."""
-    kinds = {"a short video": VIDEOS} if video.can_be_read() else {}
-    kinds |= {"a PDF": [".pdf"]} if pdf.can_be_read() else {}
-    upload = gr.UploadButton(
-        f"Or ask about {' or '.join(kinds)}",
-        file_types=[ending for endings in kinds.values() for ending in endings] or VIDEOS,
-        size="sm",
-        visible=bool(kinds),
-        elem_id="clip",
-    )
-    return ClipWidgets(upload, gr.State(time_to_live=HELD_S))
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked, and the buttons."""
-
-    image: gr.Image
-    text: gr.Textbox
-    suggestions: gr.Radio
-    ask: gr.Button
-    stop: gr.Button
-    gallery: gr.Gallery | None
-    clip: ClipWidgets
+    def __init__(self) -> None:
+        kinds = {"a short video": VIDEOS} if video.can_be_read() else {}
+        kinds |= {"a PDF": [".pdf"]} if pdf.can_be_read() else {}
+        self.upload = gr.UploadButton(
+            f"Or ask about {' or '.join(kinds)}",
+            file_types=[ending for endings in kinds.values() for ending in endings] or VIDEOS,
+            size="sm",
+            visible=bool(kinds),
+            elem_id="clip",
+        )
+        self.frames = gr.State(time_to_live=HELD_S)
 
 
 def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | None]:
@@ -92,142 +73,120 @@ def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | No
     return image, gallery
 
 
-def question_part(
-    image: gr.Image, gallery: gr.Gallery | None, clip: ClipWidgets, examples: Sequence[Example]
-) -> Question:
-    """The question and the buttons."""
-    offered = list(examples[0].questions) if examples else []
-    with gr.Row(elem_id="buttons", equal_height=True):
-        text = gr.Textbox(
-            offered[0] if offered else "",
-            label="Question",
+class Question:
+    """What is asked, and the buttons.
+
+    Args:
+        image: that is asked about.
+        gallery: that it may be chosen from.
+        clip: that may take its place.
+        examples: of the gallery; the first one's questions are suggested at first.
+    """
+
+    def __init__(
+        self,
+        image: gr.Image,
+        gallery: gr.Gallery | None,
+        clip: ClipWidgets,
+        examples: Sequence[Example],
+    ) -> None:
+        self.image, self.gallery, self.clip = image, gallery, clip
+        offered = list(examples[0].questions) if examples else []
+        with gr.Row(elem_id="buttons", equal_height=True):
+            self.text = gr.Textbox(
+                offered[0] if offered else "",
+                label="Question",
+                show_label=False,
+                container=False,
+                placeholder="What would you like to know about the image?",
+                lines=1,
+                max_lines=3,
+                scale=8,
+                min_width=200,
+                elem_id="question",
+            )
+            self.ask = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
+            self.stop = gr.Button("Stop", interactive=False, scale=1, min_width=64, elem_id="stop")
+        self.suggestions = gr.Radio(
+            offered,
+            value=offered[0] if offered else None,
+            label="Questions about this example",
             show_label=False,
             container=False,
-            placeholder="What would you like to know about the image?",
-            lines=1,
-            max_lines=3,
-            scale=8,
-            min_width=200,
-            elem_id="question",
+            visible=bool(offered),
+            elem_id="suggestions",
         )
-        ask = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
-        stop = gr.Button("Stop", interactive=False, scale=1, min_width=64, elem_id="stop")
-    suggestions = gr.Radio(
-        offered,
-        value=offered[0] if offered else None,
-        label="Questions about this example",
-        show_label=False,
-        container=False,
-        visible=bool(offered),
-        elem_id="suggestions",
-    )
-    return Question(image, text, suggestions, ask, stop, gallery, clip)
 
 
-@dataclass(frozen=True)
 class FollowUp:
     """A further question about the same image; unseen until caches wait for one."""
 
-    row: gr.Row
-    text: gr.Textbox
-    button: gr.Button
+    def __init__(self) -> None:
+        with gr.Row(visible=False, elem_id="follow", equal_height=True) as self.row:
+            self.text = gr.Textbox(
+                show_label=False,
+                label="Follow-up question",
+                placeholder="Ask on: every column continues from its own cache",
+                lines=1,
+                max_lines=4,
+                scale=6,
+                container=False,
+                elem_id="follow-text",
+            )
+            self.button = gr.Button("Ask on", scale=1, min_width=110, elem_id="follow-ask")
 
 
-def follow_part() -> FollowUp:
-    """The box below the answers."""
-    with gr.Row(visible=False, elem_id="follow", equal_height=True) as row:
-        text = gr.Textbox(
-            show_label=False,
-            label="Follow-up question",
-            placeholder="Ask on: every column continues from its own cache",
-            lines=1,
-            max_lines=4,
-            scale=6,
-            container=False,
-            elem_id="follow-text",
-        )
-        button = gr.Button("Ask on", scale=1, min_width=110, elem_id="follow-ask")
-    return FollowUp(row, text, button)
-
-
-@dataclass(frozen=True)
 class Answers:
-    """Where answers appear, how far they are, and what follows from them.
+    """Where answers appear, how far they are, and what follows from them; empty at first.
 
     Args:
-        cards: one a column.
-        status: a line that screen readers read out.
         run: the state of the last complete run.
         count: visual tokens of the image, a state.
+        renews: whether a slider that stops moving asks again.
+
+    Attributes:
+        status: a line that screen readers read out.
+        cards: one a column.
         highlights: a message to `assets/page.js`: the attention of every column.
         again: hidden; pressed when a slider stops moving.
     """
 
-    cards: gr.HTML
-    status: gr.HTML
-    run: gr.State
-    count: gr.State
-    highlights: gr.HTML
-    again: gr.Button
+    def __init__(self, run: gr.State, count: gr.State, *, renews: bool = True) -> None:
+        self.run, self.count = run, count
+        self.status = gr.HTML(markup.line(""), elem_id="status")
+        self.cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
+        self.highlights = message_box("highlights", "rotatekLooks")
+        self.again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
 
 
-def answers_part(run: gr.State, count: gr.State, *, renews: bool = True) -> Answers:
-    """Empty until a question is asked.
-
-    Args:
-        run: the state of the last complete run.
-        count: the state of the image's visual tokens.
-        renews: whether a slider that stops moving asks again.
-    """
-    status = gr.HTML(markup.line(""), elem_id="status")
-    cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
-    highlights = gr.HTML(
-        "",
-        html_template="<i></i>",
-        js_on_load=LIGHT,
-        elem_id="highlights",
-        elem_classes="rk-unseen",
-    )
-    again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
-    return Answers(cards, status, run, count, highlights, again)
-
-
-@dataclass(frozen=True)
 class Export:
-    """Buttons, code, and the hidden boxes that exchange messages with the browser.
+    """A closed drawer below the answers: what can be taken away.
 
     Args:
-        json: the button of that file.
-        csv: the button of that one.
-        link: the button that copies one.
+        model: by its name on offer, which the program asks.
+
+    Attributes:
+        json, csv, link: buttons that save a file, or copy a link.
         code: programs that give the answers again.
         sent: a message to `assets/page.js`.
         address: the query of the page's address.
     """
 
-    json: gr.Button
-    csv: gr.Button
-    link: gr.Button
-    code: gr.HTML
-    sent: gr.HTML
-    address: gr.Textbox
-
-
-def export_part(model: str) -> Export:
-    """A closed drawer below the answers."""
-    with gr.Accordion("Take it with you: data, code, link, API", open=False, elem_id="export"):
-        with gr.Row(elem_id="export-buttons"):
-            as_json = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
-            as_csv = gr.Button("Answers as CSV", size="sm", elem_id="export-csv")
-            link = gr.Button("Copy a link to these settings", size="sm", elem_id="export-link")
-        gr.HTML('<p class="rk-said" role="status"></p>', js_on_load=None, elem_id="export-said")
-        code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
-        gr.HTML(api_words(model), js_on_load=None, elem_id="export-api")
-    sent = gr.HTML(
-        "", html_template="<i></i>", js_on_load=TAKE, elem_id="sent", elem_classes="rk-unseen"
-    )
-    address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
-    return Export(as_json, as_csv, link, code, sent, address)
+    def __init__(self, model: str) -> None:
+        title = "Take it with you: data, code, link, API"
+        with gr.Accordion(title, open=False, elem_id="export"):
+            with gr.Row(elem_id="export-buttons"):
+                self.json = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
+                self.csv = gr.Button("Answers as CSV", size="sm", elem_id="export-csv")
+                self.link = gr.Button(
+                    "Copy a link to these settings", size="sm", elem_id="export-link"
+                )
+            said = '<p class="rk-said" role="status"></p>'
+            gr.HTML(said, js_on_load=None, elem_id="export-said")
+            self.code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
+            gr.HTML(api_words(model), js_on_load=None, elem_id="export-api")
+        self.sent = message_box("sent", "rotatekExport")
+        self.address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
 
 
 def code_of(run: Run | None, image: str = export.PICTURE) -> str:

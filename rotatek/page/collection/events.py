@@ -1,8 +1,5 @@
 """What the buttons of the Collection tab do: read, ask, open, save, clear."""
 
-import csv
-import io
-import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -26,9 +23,9 @@ from rotatek.inspect.doubt import Bin, doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.controls import Controls
-from rotatek.page.ask.export_events import message
 from rotatek.page.ask.highlights import look_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, called_by_name, listen
+from rotatek.page.browser_messages import message
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
 from rotatek.page.collection.visitors import (
@@ -39,10 +36,10 @@ from rotatek.page.collection.visitors import (
     Question,
 )
 from rotatek.page.collection.widgets import CollectionWidgets, settings_kept
-from rotatek.page.export import plain
+from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
-from rotatek.page.refusals import refusing, refusing_stream
-from rotatek.page.site import Site
+from rotatek.page.page_context import PageContext
+from rotatek.page.user_errors import refusing, refusing_stream
 
 BATCH: Final = 8  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
@@ -50,13 +47,13 @@ Shown = dict[str, Any]
 
 
 class CollectionEvents:
-    """The collections of one site's visitors.
+    """The collections of one page's visitors.
 
     Streams change: files, tiles, status, twice, table, ask, stop, csv.
     """
 
-    def __init__(self, site: Site, bounds: Bounds | None = None) -> None:
-        self.site, self.bounds, self.held = site, bounds or Bounds(), Collections()
+    def __init__(self, context: PageContext, bounds: Bounds | None = None) -> None:
+        self.context, self.bounds, self.held = context, bounds or Bounds(), Collections()
 
     @refusing_stream
     def read(
@@ -157,10 +154,10 @@ class CollectionEvents:
         said = ""
         try:
             yield busy
-            for words in self.site.service.loading(model, _key(session)):
+            for words in self.context.service.loading(model, _key(session)):
                 yield {"status": markup.line(words)}
-            engine = self.site.service.engine(model)
-            with self.site.service.stoppable(engine, _key(session)) as stop:
+            engine = self.context.service.engine(model)
+            with self.context.service.stoppable(engine, _key(session)) as stop:
                 yield from work(engine, stop)
         except Stopped as stopped:
             said = stopped.message
@@ -184,7 +181,7 @@ class CollectionEvents:
         }
 
     def _bins(self, collection: Collection) -> Sequence[Bin]:
-        return self.site.bins.get(collection.model, ())
+        return self.context.bins.get(collection.model, ())
 
     @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
@@ -196,12 +193,12 @@ class CollectionEvents:
         except (ValueError, IndexError):
             return
         shown: Shown = {"image": as_uri(open_image(page.png), LARGE), "label": page.label}
-        yield _opened(**shown, html=drawing.opened(page, collection.asked))
+        yield {"opened": message(**shown, html=drawing.opened(page, collection.asked))}
         looked = self._looked(collection, page, session)
         if looked is not None:
             pieces, look = looked
             html = drawing.opened(page, collection.asked, pieces)
-            yield _opened(html=html, look=look, label=page.label)
+            yield {"opened": message(html=html, look=look, label=page.label)}
 
     def _looked(
         self, collection: Collection, page: CollectedPage, session: str | None
@@ -213,7 +210,7 @@ class CollectionEvents:
         engine = pictures.engine
         if engine.graphs:  # their replay shows no queries
             return None
-        with self.site.service.stoppable(engine, _key(session)) as stop:
+        with self.context.service.stoppable(engine, _key(session)) as stop:
             try:
                 look = pictures.look(page.picture, asked.text, asked.tokens, stop=stop)
             except UserError:
@@ -228,52 +225,45 @@ class CollectionEvents:
         collection = self.held.of(session)
         if collection.asked is None:
             raise CollectionEmpty
-        return message(file="collection.csv", type="text/csv", text=self.as_csv(collection))
+        text = self.as_csv(collection)
+        return {"sent": message(file="collection.csv", type="text/csv", text=text)}
 
     def as_csv(self, collection: Collection) -> str:
         """One line for each page, by falling confidence, as in the table."""
-        out, bins = io.StringIO(), self._bins(collection)
-        writer = csv.writer(out)
-        writer.writerow(drawing.COLUMNS)
+        bins, rows = self._bins(collection), list[Sequence[Any]]([drawing.COLUMNS])
         for _, page in drawing.ranked(collection):
             said, picture = page.answer, page.picture
             assert said is not None and collection.asked is not None
             doubt = not said.error and doubted(said.confidence, bins)
-            row = [
+            rows.append((
                 page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
                 "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,
                 picture.cache_bytes,
-            ]  # fmt: skip
-            writer.writerow([plain(cell) for cell in row])
-        return out.getvalue()
+            ))  # fmt: skip
+        return csv_of(rows)
 
     @refusing
     def clear(self, session: str | None = None) -> Shown:
         """Empty the collection, and end what runs."""
-        self.site.service.stop(_key(session))
-        self.held.drop(session)
+        self.context.service.stop(_key(session))
+        self.held.drop(session or "")
         return self._idle(Collection(), "")
 
     @refusing
     def stop(self, session: str | None = None) -> None:
         """End what the visitor waits for, within one token."""
-        self.site.service.stop(_key(session))
+        self.context.service.stop(_key(session))
 
     @refusing
     def leave(self, session: str | None = None) -> None:
         """The tab was closed: end what runs, and free every page."""
         self.stop(session=session)
-        self.held.drop(session)
+        self.held.drop(session or "")
 
 
 def _key(session: str | None) -> str:
     """The key of a collection's stop flags; the first tab's questions have their own."""
     return f"{session or ''}/collection"
-
-
-def _opened(**content: Any) -> Shown:
-    """A message to the browser; each one differs from the last, so that the browser notices it."""
-    return {"opened": json.dumps(content | {"at": time.time_ns()})}
 
 
 def wire_collection(

@@ -16,16 +16,13 @@ from rotatek.errors import (
     CollectionFull,
     CollectionOfOtherSettings,
     CollectionTooLong,
-    PdfDamaged,
     Stopped,
-    UserError,
     public_message,
 )
-from rotatek.inputs.pdf import PdfFile, is_pdf
-from rotatek.inputs.request import open_image
 from rotatek.methods.settings import Settings
 from rotatek.page.collection.visitors import Bounds, CollectedPage, Collection
 from rotatek.pictures import Pictures
+from rotatek.pictures.indexing import pages_in
 
 SMALL: Final = 144  # pixels of a thumbnail's longer side
 LARGE: Final = 1_800  # of a page that is opened
@@ -65,8 +62,9 @@ def read(
         Stopped: where `stop` was set.
     """
     began = time.monotonic()
-    for file in files:
-        for label, found in _pages(Path(file)):
+    for path in map(Path, files):
+        for number, pages, found in pages_in(path):
+            label = path.name if pages == 1 else f"{path.name}, page {number}"
             if stop.is_set() or collection.closed:
                 raise Stopped
             if time.monotonic() - began > bounds.seconds:
@@ -78,21 +76,6 @@ def read(
                     raise CollectionFull
                 _add(collection, label, found, stop)
             yield label
-
-
-def _pages(path: Path) -> Iterator[tuple[str, Image.Image | Exception]]:
-    """A file's pages by their labels, or why there is none."""
-    name = path.name
-    try:
-        if not is_pdf(path):
-            yield name, open_image(path)
-            return
-        with PdfFile(path) as file:
-            for page in file:
-                label = name if file.pages == 1 else f"{name}, page {page.number}"
-                yield label, page.image or page.error or PdfDamaged()
-    except UserError as error:
-        yield name, error
 
 
 def _add(collection: Collection, label: str, image: Image.Image, stop: StopFlag) -> None:

@@ -1,12 +1,12 @@
 """The pages of each visitor, within bounds, freed when the tab closes."""
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
 from rotatek.methods.settings import Settings
 from rotatek.pictures import Answer, Picture, Pictures
+from rotatek.service.session_store import SessionStore
 
 MOST: Final = 16  # collections of all visitors together; the one used least recently makes room
 IDLE_S: Final = 1_800.0
@@ -85,53 +85,15 @@ class Collection:
         self.pages, self.bad, self.asked = [], [], None
 
 
-class Collections:
-    """Every visitor's collection, by the session that it belongs to.
-
-    Args:
-        most: of them.
-        idle_s: after which an unused one is dropped.
-    """
+class Collections(SessionStore[Collection]):
+    """Every visitor's collection, by the session that it belongs to."""
 
     def __init__(self, most: int = MOST, idle_s: float = IDLE_S) -> None:
-        self.most, self.idle_s = most, idle_s
-        self._held: OrderedDict[str, Collection] = OrderedDict()
-        self._timers: dict[str, threading.Timer] = {}
-        self._guard = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._held)
+        super().__init__(most, idle_s)
 
     def of(self, session: str | None) -> Collection:
         """A visitor's own, an empty one at first; it counts as used now."""
-        key, gone = session or "", list[Collection]()
-        with self._guard:
-            found = self._held.setdefault(key, Collection())
-            self._held.move_to_end(key)
-            self._wait(key)
-            while len(self._held) > self.most:
-                oldest, left = self._held.popitem(last=False)
-                self._timers.pop(oldest).cancel()
-                gone.append(left)
-        for each in gone:
-            each.close()
+        with self._lock:
+            found, _ = self._held.get(session or "", (Collection(), None))
+            self.hold(session or "", found)
         return found
-
-    def drop(self, session: str | None) -> None:
-        """Free a visitor's collection."""
-        key = session or ""
-        with self._guard:
-            found, timer = self._held.pop(key, None), self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-        if found is not None:
-            found.close()
-
-    def _wait(self, key: str) -> None:
-        """Count a collection's idle time from now. The lock is held."""
-        if key in self._timers:
-            self._timers[key].cancel()
-        timer = threading.Timer(self.idle_s, self.drop, (key,))
-        timer.daemon = True
-        timer.start()
-        self._timers[key] = timer

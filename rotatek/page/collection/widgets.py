@@ -1,13 +1,12 @@
 """The widgets of the Collection tab."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import gradio as gr
 
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
-from rotatek.page.ask.widgets import TAKE
+from rotatek.page.browser_messages import message_box
 from rotatek.page.collection import drawing
 from rotatek.page.collection.visitors import Bounds, Collection
 
@@ -17,17 +16,16 @@ SAID: Final = (
 )
 AS_ASKED: Final = "page"
 KEEPS: Final = {"0.75": ".75 bits a number", "1": "1 bit a number", "2": "2 bits a number"}
-OPEN: Final = (
-    "const take = () => window.rotatekOpened.take(props.value); watch('value', take); take();"
-)
 QUESTION: Final = "What is the title?"
 
 
-@dataclass(frozen=True)
 class CollectionWidgets:
-    """The tab's widgets.
+    """The tab, empty.
 
     Args:
+        bounds: of a collection.
+
+    Attributes:
         files: the drop box; it is empty again once its files are read.
         keep: how pages are stored.
         clear: the button that empties the collection.
@@ -42,81 +40,70 @@ class CollectionWidgets:
         opened: a message to `assets/page.js`: the page to show large.
     """
 
-    files: gr.File
-    keep: gr.Dropdown
-    clear: gr.Button
-    tiles: gr.HTML
-    text: gr.Textbox
-    ask: gr.Button
-    stop: gr.Button
-    status: gr.HTML
-    twice: gr.HTML
-    table: gr.HTML
-    csv: gr.Button
-    sent: gr.HTML
-    chosen: gr.Textbox
-    opened: gr.HTML
+    def __init__(self, bounds: Bounds) -> None:
+        gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
+        with gr.Row(elem_id="collection"):
+            with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
+                self._add_pages(bounds)
+            with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
+                self._add_question()
+        self.sent = message_box("collection-sent", "rotatekExport")
+        self.opened = message_box("collection-opened", "rotatekOpened")
+        unseen = {"label": "Page", "elem_classes": "rk-unseen"}
+        self.chosen = gr.Textbox(elem_id="collection-chosen", **unseen)
 
+    def _add_pages(self, bounds: Bounds) -> None:
+        """Where files are dropped, and what became of them."""
+        self.files = gr.File(
+            file_count="multiple",
+            label=f"Pictures and PDF files, up to {bounds.pages} pages",
+            height=160,
+            elem_id="collection-files",
+        )
+        with gr.Row(elem_id="collection-settings", equal_height=True):
+            self.keep = gr.Dropdown(
+                [*((label, bits) for bits, label in KEEPS.items()),
+                 ("as set under Ask a picture", AS_ASKED)],
+                value=next(iter(KEEPS)),
+                label="Pages are kept at",
+                scale=3,
+                min_width=160,
+                elem_id="collection-keep",
+            )  # fmt: skip
+            self.clear = gr.Button(
+                "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
+            )
+        tiles = drawing.tiles(Collection())
+        self.tiles = gr.HTML(tiles, js_on_load=None, elem_id="collection-tiles")
 
-def collection_part(bounds: Bounds) -> CollectionWidgets:
-    """The tab, empty."""
-    nothing = Collection()
-    gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
-    with gr.Row(elem_id="collection"):
-        with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
-            files = gr.File(
-                file_count="multiple",
-                label=f"Pictures and PDF files, up to {bounds.pages} pages",
-                height=160,
-                elem_id="collection-files",
+    def _add_question(self) -> None:
+        """The question to every page, and the answers."""
+        with gr.Row(elem_id="collection-buttons", equal_height=True):
+            self.text = gr.Textbox(
+                QUESTION,
+                label="Question to every page",
+                show_label=False,
+                container=False,
+                placeholder="What would you like to know about every page?",
+                lines=1,
+                max_lines=3,
+                scale=8,
+                min_width=180,
+                elem_id="collection-question",
             )
-            with gr.Row(elem_id="collection-settings", equal_height=True):
-                keep = gr.Dropdown(
-                    [*((label, bits) for bits, label in KEEPS.items()),
-                     ("as set under Ask a picture", AS_ASKED)],
-                    value=next(iter(KEEPS)),
-                    label="Pages are kept at",
-                    scale=3,
-                    min_width=160,
-                    elem_id="collection-keep",
-                )  # fmt: skip
-                clear = gr.Button(
-                    "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
-                )
-            tiles = gr.HTML(drawing.tiles(nothing), js_on_load=None, elem_id="collection-tiles")
-        with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
-            with gr.Row(elem_id="collection-buttons", equal_height=True):
-                text = gr.Textbox(
-                    QUESTION,
-                    label="Question to every page",
-                    show_label=False,
-                    container=False,
-                    placeholder="What would you like to know about every page?",
-                    lines=1,
-                    max_lines=3,
-                    scale=8,
-                    min_width=180,
-                    elem_id="collection-question",
-                )
-                ask = gr.Button(
-                    "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
-                )
-                stop = gr.Button(
-                    "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
-                )
-            status = gr.HTML(markup.line(""), elem_id="collection-status")
-            twice = gr.HTML("", js_on_load=None, elem_id="collection-twice")
-            table = gr.HTML(drawing.table(nothing, ()), js_on_load=None, elem_id="collection-table")
-            csv = gr.Button(
-                "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+            self.ask = gr.Button(
+                "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
             )
-    unseen = {"html_template": "<i></i>", "elem_classes": "rk-unseen"}
-    sent = gr.HTML("", js_on_load=TAKE, elem_id="collection-sent", **unseen)
-    opened = gr.HTML("", js_on_load=OPEN, elem_id="collection-opened", **unseen)
-    chosen = gr.Textbox(elem_id="collection-chosen", label="Page", elem_classes="rk-unseen")
-    return CollectionWidgets(
-        files, keep, clear, tiles, text, ask, stop, status, twice, table, csv, sent, chosen, opened
-    )
+            self.stop = gr.Button(
+                "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
+            )
+        self.status = gr.HTML(markup.line(""), elem_id="collection-status")
+        self.twice = gr.HTML("", js_on_load=None, elem_id="collection-twice")
+        table = drawing.table(Collection(), ())
+        self.table = gr.HTML(table, js_on_load=None, elem_id="collection-table")
+        self.csv = gr.Button(
+            "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+        )
 
 
 def settings_kept(keep: str, given: Settings) -> Settings:

@@ -8,13 +8,13 @@ import gradio as gr
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.tokens import TOKENS
-from rotatek.page import figures
+from rotatek.page import plot_transport
 from rotatek.page.binding import DRAWING, QUIET, listen
 from rotatek.page.form import settings_of
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.drawings import Place, View
 from rotatek.page.inspect.widgets import InspectWidgets, marked_answer
-from rotatek.page.refusals import refusing
+from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
 
 Shown = dict[str, Any]
@@ -36,7 +36,7 @@ def overview(run: Run | None) -> Shown:
         "head": gr.update(maximum=max(1, heads - 1)),
         "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
         "frame": frame_slider(trace),
-        "overview": figures.payload(drawn, drawings.pictures(run)),
+        "overview": plot_transport.payload(drawn, drawings.pictures(run)),
     }
 
 
@@ -64,7 +64,7 @@ def redraw(
     if view is None:
         return {}
     drawn = drawings.head_drawings(view) | {"map": drawings.head_map(view, map_shows)}
-    return {"drawn": figures.payload(drawn)}
+    return {"drawn": plot_transport.payload(drawn)}
 
 
 @refusing
@@ -86,7 +86,7 @@ def step_through(
         drawn["kept"] = drawings.kept_drawing(view.run, view.trace, view.at.grid)
         under = drawings.pictured(view.run, view.trace, view.at.grid)
     return {
-        "attention": figures.payload(drawn, under),
+        "attention": plot_transport.payload(drawn, under),
         "answer": marked_answer(*tokens, view.at.step),
     }
 

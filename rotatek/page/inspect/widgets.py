@@ -1,13 +1,13 @@
 """The widgets of Look inside: which head, the frames of its figures, the answer to step through."""
 
-from dataclasses import dataclass
 from html import escape
 from typing import Final
 
 import gradio as gr
 
-from rotatek.page import figures
+from rotatek.page.browser_messages import message_box
 from rotatek.page.inspect.drawings import mask_frames
+from rotatek.page.plot_transport import rows_of, sheet
 from viz.head_heatmap import QUANTITIES
 
 TITLES: Final = {  # beside the masks', which the methods bring
@@ -27,35 +27,6 @@ OVER_IMAGE: Final = ("kept", "attention", "compressed")
 BUDGET: Final = {"budget": "Where the bytes are"}
 
 
-@dataclass(frozen=True)
-class InspectWidgets:
-    """The selected head, and the boxes that take its figures.
-
-    Args:
-        layer: where.
-        head: where.
-        step: a recorded token of the answer.
-        frame: which picture or frame of a clip, from 1; shown where there are several.
-        quantity: what the map shows.
-        answer: the answer with that token marked.
-        cell: where the browser writes which cell of the map was chosen.
-        drawn: hidden box that takes a head's figures.
-        attention: hidden box that takes the head's attention.
-        overview: hidden box that takes what a new run changes.
-    """
-
-    layer: gr.Slider
-    head: gr.Slider
-    step: gr.Slider
-    frame: gr.Slider
-    quantity: gr.Radio
-    answer: gr.HTML
-    cell: gr.Textbox
-    drawn: gr.HTML
-    attention: gr.HTML
-    overview: gr.HTML
-
-
 def titles() -> dict[str, str]:
     """The title of every figure of this part, by the element that shows it."""
     return {**TITLES, **mask_frames()}
@@ -66,7 +37,7 @@ def frame_rows() -> list[list[str]]:
     return [
         ["map"],
         ["raw", "rotated"],
-        *figures.rows_of(list(mask_frames())),
+        *rows_of(list(mask_frames())),
         ["spectrum", "depths"],
         ["energy", "scores"],
     ]
@@ -74,34 +45,47 @@ def frame_rows() -> list[list[str]]:
 
 def budget_part() -> gr.HTML:
     """The frame of the figure that shows where the bytes of every column are."""
-    return figures.sheet(BUDGET, [list(BUDGET)], "budget-sheet")
+    return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
 
 
-def inspect_part() -> InspectWidgets:
-    """Layer, head, the frames of everything drawn of them, and the answer to step through."""
-    with gr.Row(elem_id="lens"):
-        layer, head = _whole("Layer", 5, 2, "layer"), _whole("KV head", 1, 0, "head")
-        quantity = gr.Radio(
-            [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
-            value="energy",
-            label="Map shows",
-            elem_id="quantity",
-            min_width=200,
-        )
-    cell = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
-    figures.sheet(titles(), frame_rows(), "figures")
-    with gr.Row(elem_id="scrub"):
-        step = _whole("Token of the answer", 1, 0, "step")
-        answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
-        frame = gr.Slider(
-            1, 2, 1, step=1, label="Place in the clip", visible=False, buttons=[],
-            elem_id="frame", min_width=180,
-        )  # fmt: skip
-    figures.sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
-    return InspectWidgets(
-        layer, head, step, frame, quantity, answer, cell,
-        figures.box("drawn"), figures.box("attention-figures"), figures.box("overview"),
-    )  # fmt: skip
+class InspectWidgets:
+    """The selected head, the frames of everything drawn of it, and the answer to step through.
+
+    Attributes:
+        layer, head: where.
+        step: a recorded token of the answer.
+        frame: which picture or frame of a clip, from 1; shown where there are several.
+        quantity: what the map shows.
+        answer: the answer with that token marked.
+        cell: where the browser writes which cell of the map was chosen.
+        drawn: hidden box that takes a head's figures.
+        attention: hidden box that takes the head's attention.
+        overview: hidden box that takes what a new run changes.
+    """
+
+    def __init__(self) -> None:
+        with gr.Row(elem_id="lens"):
+            self.layer, self.head = _whole("Layer", 5, 2, "layer"), _whole("KV head", 1, 0, "head")
+            self.quantity = gr.Radio(
+                [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
+                value="energy",
+                label="Map shows",
+                elem_id="quantity",
+                min_width=200,
+            )
+        self.cell = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
+        sheet(titles(), frame_rows(), "figures")
+        with gr.Row(elem_id="scrub"):
+            self.step = _whole("Token of the answer", 1, 0, "step")
+            self.answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
+            self.frame = gr.Slider(
+                1, 2, 1, step=1, label="Place in the clip", visible=False, buttons=[],
+                elem_id="frame", min_width=180,
+            )  # fmt: skip
+        sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
+        self.drawn = message_box("drawn")
+        self.attention = message_box("attention-figures")
+        self.overview = message_box("overview")
 
 
 def _whole(label: str, top: int, value: int, elem_id: str) -> gr.Slider:

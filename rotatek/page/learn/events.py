@@ -9,7 +9,7 @@ from rotatek.page.binding import AT_ONCE, listen
 from rotatek.page.form import values_of
 from rotatek.page.learn.lessons import Lesson, payload
 from rotatek.page.learn.widgets import LearnWidgets
-from rotatek.page.refusals import refusing
+from rotatek.page.user_errors import refusing
 
 
 def setting(lesson: Lesson) -> Callable[[], dict[str, Any]]:

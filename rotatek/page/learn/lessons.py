@@ -25,9 +25,12 @@ def stored_lessons(assets: Path) -> tuple[Lesson, ...]:
     """The lessons of a copy of the repository; none where no file of them can be read."""
     try:
         return tuple(
-            Lesson(one["title"], one["text"], tuple(one["figures"]), _settings(one))
+            Lesson(
+                one["title"], one["text"], tuple(one["figures"]),
+                Settings.from_dict(one["settings"]),
+            )
             for one in _stored(assets)["lessons"]
-        )
+        )  # fmt: skip
     except (OSError, ValueError, LookupError, TypeError, UserError):
         return ()
 
@@ -45,7 +48,3 @@ def frame(number: int, place: int) -> str:
 def _stored(assets: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((assets / "traces" / NAME).read_text(encoding="utf-8"))
     return found
-
-
-def _settings(one: dict[str, Any]) -> Settings:
-    return Settings.from_dict(one["settings"])

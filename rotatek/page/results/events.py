@@ -4,14 +4,14 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.page import figures
+from rotatek.page import plot_transport
 from rotatek.page.binding import AT_ONCE, listen
-from rotatek.page.refusals import refusing
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import EVERY, MEASURES, Asked, Drawings, Files
 from rotatek.page.results.measurements import measurements
-from rotatek.page.results.opening import opening
+from rotatek.page.results.overview_figure import opening
 from rotatek.page.results.widgets import ResultsWidgets
+from rotatek.page.user_errors import refusing
 from viz import Drawing
 from viz.theme import compose
 
@@ -34,7 +34,7 @@ def draw(files: Files, measure: str | None, category: str | None) -> str:
     found = empty | opening(files)[1] | answers(files, asked)
     for drawn in measurements(files).values():
         found |= drawn
-    return figures.payload({name: drawing for name, (_, drawing) in found.items()})
+    return plot_transport.payload({name: drawing for name, (_, drawing) in found.items()})
 
 
 def wire_results(widgets: ResultsWidgets, tab: gr.Tab) -> None:

@@ -7,7 +7,7 @@ from rotatek.evaluation.speed_claims import MODELS, Speed
 from rotatek.page.results.files import Drawings, Files
 from rotatek.page.results.real_keys import real_keys
 from rotatek.page.results.styles import style_named
-from viz import Drawing, dot_plot
+from viz import dot_plot
 from viz.theme import NEUTRAL
 
 Words = Callable[[Speed], str]
@@ -128,13 +128,10 @@ def efficiency(files: Files) -> Drawings:
                 mine = [one._replace(method="") for one in mine if one.method == mine[0].method]
             if mine:
                 key = f"eff-{quantity}-{model}".lower().replace("_", "-").replace(".", "")
-                drawn[key] = f"{title}: {model}", _efficiency(mine, scale)
+                dots = [_dot(one, f"{one.batch} x {one.tokens:,} tokens", one.method)
+                        for one in mine]  # fmt: skip
+                drawn[key] = f"{title}: {model}", dot_plot.draw(dots, scale)
     return drawn
-
-
-def _efficiency(found: list[Speed], scale: dot_plot.Scale) -> Drawing:
-    made = [_dot(one, f"{one.batch} x {one.tokens:,} tokens", one.method) for one in found]
-    return dot_plot.draw(made, scale)
 
 
 def _dot(one: Speed, row: str, series: str = "") -> dot_plot.Dot:

@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from rotatek.evaluation.real_keys import LATER, Divergence, Spectrum, unbeaten
+from rotatek.evaluation.cells import pareto_front
+from rotatek.evaluation.real_keys import LATER, Divergence, Spectrum
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.results.files import Drawings, Files
@@ -49,7 +50,7 @@ def real_keys(files: Files) -> Drawings:
 
 def _points(found: Iterable[Divergence]) -> frontier.Points | None:
     """The unbeaten settings of one method; None without any."""
-    kept = unbeaten(found)
+    kept = pareto_front(found, lambda one: one.live, lambda one: -one.kl)
     live, same = (np.array([getattr(one, name) for one in kept]) for name in ("live", "top1"))
     return frontier.Points(live, same, same, same) if kept else None
 

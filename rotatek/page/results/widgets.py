@@ -1,7 +1,6 @@
 """The widgets of the Results tab: what is counted, frames for what was measured, a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +8,8 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.evaluation.report import claim_lines
-from rotatek.page import figures, markup
+from rotatek.page import markup, plot_transport
+from rotatek.page.browser_messages import message_box
 from rotatek.page.results.answers import answers
 from rotatek.page.results.files import (
     EVERY,
@@ -21,7 +21,7 @@ from rotatek.page.results.files import (
     load,
 )
 from rotatek.page.results.measurements import efficiency_rows, measurements
-from rotatek.page.results.opening import opening
+from rotatek.page.results.overview_figure import opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
@@ -51,78 +51,72 @@ MISSING: Final = (
 )
 
 
-@dataclass(frozen=True)
 class ResultsWidgets:
-    """The tab's widgets.
+    """A sentence where nothing was measured, else frames for what was.
 
     Args:
+        folder: of the committed files.
+
+    Attributes:
         files: what was measured.
         measure: how answers are counted.
         category: which of them.
         drawn: the unseen box that takes the figures.
     """
 
-    files: Files
-    measure: gr.Radio
-    category: gr.Dropdown
-    drawn: gr.HTML
+    def __init__(self, folder: Path) -> None:
+        self.files = files = load(folder)
+        drawn = {"answers": answers(files, Asked())} | measurements(files)
+        said, first = opening(files)
+        said = said or ("" if any(drawn.values()) else MISSING)
+        gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
+        if first:
+            titles = {name: title for name, (title, _) in first.items()}
+            rows = plot_transport.rows_of(list(first), 2)
+            plot_transport.sheet(titles, rows, "opening-results")
+        if not drawn["answers"]:
+            self._add_counting()
+        with gr.Column(elem_id="results-groups"):
+            for name, found in drawn.items():
+                if found:
+                    self._add_group(name, found)
+            if files.results.found:
+                with gr.Accordion(CLAIMS_TITLE, open=False, elem_id="claims-group"):
+                    gr.HTML(markup.aside(CLAIMS_TEXT), js_on_load=None)
+                    for name, lines in claims(files).items():
+                        gr.HTML(table(lines, name, name, opened=True), js_on_load=None)
+        self.drawn = message_box("results-drawn")
 
+    def _add_group(self, name: str, found: Drawings) -> None:
+        """The figures of one kind of measurement."""
+        title, text = HEADINGS[name]
+        with gr.Accordion(title, open=False, elem_id=f"{name}-group"):
+            gr.HTML(markup.aside(text), js_on_load=None)
+            if name == "answers":
+                self._add_counting()
+            titles = {key: title for key, (title, _) in found.items()}
+            plot_transport.sheet(titles, _pairs(found), f"{name}-results")
+            if name == "efficiency":
+                rows = table(efficiency_rows(self.files), "The same as a table", "Efficiency")
+                gr.HTML(rows, js_on_load=None)
 
-def results_part(folder: Path) -> ResultsWidgets:
-    """A sentence where nothing was measured, else frames for what was.
-
-    Args:
-        folder: of the committed files.
-    """
-    files = load(folder)
-    drawn = {"answers": answers(files, Asked())} | measurements(files)
-    said, first = opening(files)
-    said = said or ("" if any(drawn.values()) else MISSING)
-    gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
-    if first:
-        titles = {name: title for name, (title, _) in first.items()}
-        figures.sheet(titles, figures.rows_of(list(first), 2), "opening-results")
-    counting = None if drawn["answers"] else _counting(files)
-    with gr.Column(elem_id="results-groups"):
-        for name, found in drawn.items():
-            if not found:
-                continue
-            title, text = HEADINGS[name]
-            with gr.Accordion(title, open=False, elem_id=f"{name}-group"):
-                gr.HTML(markup.aside(text), js_on_load=None)
-                if name == "answers":
-                    counting = _counting(files)
-                titles = {key: title for key, (title, _) in found.items()}
-                figures.sheet(titles, _pairs(found), f"{name}-results")
-                if name == "efficiency":
-                    rows = table(efficiency_rows(files), "The same as a table", "Efficiency")
-                    gr.HTML(rows, js_on_load=None)
-        if files.results.found:
-            with gr.Accordion(CLAIMS_TITLE, open=False, elem_id="claims-group"):
-                gr.HTML(markup.aside(CLAIMS_TEXT), js_on_load=None)
-                for name, lines in claims(files).items():
-                    gr.HTML(table(lines, name, name, opened=True), js_on_load=None)
-    assert counting is not None
-    return ResultsWidgets(files, *counting, figures.box("results-drawn"))
-
-
-def _counting(files: Files) -> tuple[gr.Radio, gr.Dropdown]:
-    """How answers are counted, and which; unseen where none were."""
-    with gr.Row(visible=bool(files.results.main), elem_id="measures"):
-        measure = gr.Radio(
-            [(label.capitalize(), name) for name, label in MEASURES.items()],
-            value="score",
-            label="Counted by",
-            elem_id="measure",
-        )
-        category = gr.Dropdown(
-            [("all questions", EVERY), *categories(files)],
-            value=EVERY,
-            label="Questions (scores only)",
-            visible=bool(categories(files)),
-            elem_id="category",
-        )
-    return measure, category
+    def _add_counting(self) -> None:
+        """How answers are counted, and which; unseen where none were."""
+        kinds = categories(self.files)
+        with gr.Row(visible=bool(self.files.results.main), elem_id="measures"):
+            self.measure = gr.Radio(
+                [(label.capitalize(), name) for name, label in MEASURES.items()],
+                value="score",
+                label="Counted by",
+                elem_id="measure",
+            )
+            self.category = gr.Dropdown(
+                [("all questions", EVERY), *kinds],
+                value=EVERY,
+                label="Questions (scores only)",
+                visible=bool(kinds),
+                elem_id="category",
+            )
 
 
 def _pairs(found: Drawings) -> list[list[str]]:

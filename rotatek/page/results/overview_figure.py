@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.evaluation.cells import Cell, Results, unbeaten
+from rotatek.evaluation.cells import Cell, Results, pareto_front
 from rotatek.page.results.answers import name_of, points_of
 from rotatek.page.results.files import Drawings, Files
 from rotatek.page.results.styles import style_of
@@ -93,7 +93,11 @@ def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
             cells.setdefault(style.label, []).append(cell)
     names = {label: label if isinstance(style, type) else f"{label} alone"
              for label, style in styles.items()}  # fmt: skip
-    return [Best(names[label], styles[label], unbeaten(mine)) for label, mine in cells.items()]
+    fronts = {
+        label: pareto_front(mine, lambda cell: cell.live, lambda cell: cell.score.mean)
+        for label, mine in cells.items()
+    }
+    return [Best(names[label], styles[label], front) for label, front in fronts.items()]
 
 
 def sentence(found: Sequence[Best], whole: float) -> str:

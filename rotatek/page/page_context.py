@@ -12,7 +12,7 @@ from rotatek.compare.columns import titled
 from rotatek.inputs import request
 from rotatek.inspect.doubt import Bin
 from rotatek.page.export import digest
-from rotatek.page.refusals import refusal
+from rotatek.page.user_errors import refusal
 from rotatek.service.model_list import Example, presets
 from rotatek.service.run import Run
 from rotatek.service.service import Service
@@ -21,7 +21,7 @@ log = logging.getLogger("rotatek")
 
 
 @dataclass(frozen=True)
-class Site:
+class PageContext:
     """Everything that the page's events share.
 
     Args:

@@ -7,7 +7,6 @@ any folder of the host and fill its memory.
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from rotatek.models.loading import MemoryNeed, weigh
 from rotatek.models.memory import GB, free_bytes
 from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, QUIET, listen
-from rotatek.page.refusals import refusing_stream
+from rotatek.page.user_errors import refusing_stream
 from rotatek.service.loading_progress import with_progress
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
@@ -27,27 +26,20 @@ LONGEST: Final = 300  # characters of a name
 NEARLY: Final = 0.97  # the most that is shown before the model is ready
 
 
-@dataclass(frozen=True)
 class CheckpointWidgets:
-    """The box, its button, and a line on how far it is."""
+    """Below the menu of models: the box, its button, and a line on how far it is."""
 
-    source: gr.Textbox
-    load: gr.Button
-    progress: gr.HTML
-
-
-def checkpoint_part() -> CheckpointWidgets:
-    """Below the menu of models."""
-    with gr.Row(elem_id="checkpoint", equal_height=True):
-        source = gr.Textbox(
-            label="Load a checkpoint: a hub id, or a folder of this machine",
-            placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
-            max_length=LONGEST,
-            scale=6,
-            elem_id="checkpoint-source",
-        )
-        load = gr.Button("Load", scale=1, min_width=90, elem_id="checkpoint-load")
-    return CheckpointWidgets(source, load, gr.HTML(progress(""), elem_id="checkpoint-progress"))
+    def __init__(self) -> None:
+        with gr.Row(elem_id="checkpoint", equal_height=True):
+            self.source = gr.Textbox(
+                label="Load a checkpoint: a hub id, or a folder of this machine",
+                placeholder="Qwen/Qwen2.5-VL-3B-Instruct",
+                max_length=LONGEST,
+                scale=6,
+                elem_id="checkpoint-source",
+            )
+            self.load = gr.Button("Load", scale=1, min_width=90, elem_id="checkpoint-load")
+        self.progress = gr.HTML(progress(""), elem_id="checkpoint-progress")
 
 
 def progress(text: str, share: float | None = None) -> str:

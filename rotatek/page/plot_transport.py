@@ -24,7 +24,6 @@ from viz.compact_json import packed_drawing
 
 PLOTLY_URL: Final = f"rotatek/plotly-{version('plotly')}.min.js"
 YEAR_S: Final = 31_536_000
-TAKE: Final = "const take = () => window.rotatek.take(props.value); watch('value', take); take();"
 
 
 def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None = None) -> str:
@@ -35,17 +34,6 @@ def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None 
     figures = {name: packed_drawing(drawing) for name, drawing in drawings.items()}
     sent = {"figures": figures, "pictures": dict(pictures or {})}
     return json.dumps(sent, separators=(",", ":"))
-
-
-def box(elem_id: str, value: str = "") -> gr.HTML:
-    """The unseen component a payload is sent to. It draws nothing itself."""
-    return gr.HTML(
-        value,
-        html_template="<i></i>",
-        js_on_load=TAKE,
-        elem_id=elem_id,
-        elem_classes="rk-unseen",
-    )
 
 
 def frame(name: str, title: str) -> str:

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from rotatek import errors
-from rotatek.page.refusals import refusal
 from rotatek.page.upload import CheckedUpload
+from rotatek.page.user_errors import refusal
 
 BODY: Final = (
     'Send JSON like {"data": [...]}, one value for each field; /gradio_api/info names them.'

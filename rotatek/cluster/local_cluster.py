@@ -1,4 +1,4 @@
-"""Ray on this machine, ended by Ctrl-C. `rotatek.cluster.quiet` comes before this is imported."""
+"""Ray on this machine, ended by Ctrl-C. `ray_environment` comes before this is imported."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import torch
 from ray import serve as ray_serve
 
 from rotatek.cluster.gateway import Deployment, build
-from rotatek.cluster.quiet import ADDRESS
+from rotatek.cluster.ray_environment import ADDRESS
 
 log = logging.getLogger("rotatek")
 

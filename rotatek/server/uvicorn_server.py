@@ -18,34 +18,34 @@ KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: the server mus
 class Server(uvicorn.Server):
     """Ends running answers as soon as it is asked to leave, not when they are complete."""
 
-    def __init__(self, config: uvicorn.Config, door: ChatApp) -> None:
+    def __init__(self, config: uvicorn.Config, api: ChatApp) -> None:
         super().__init__(config)
-        self.door = door
+        self.api = api
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On SIGTERM and Ctrl-C."""
         log.info("asked to leave: running answers are ended")
-        self.door.close()
+        self.api.close()
         super().handle_exit(sig, frame)
 
 
-def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Load the default model, then serve until SIGTERM or Ctrl-C.
 
     A lost accelerator ends the process with status 1, for a restart.
 
     Args:
-        door: the application.
+        api: the application.
         host: 0.0.0.0 opens it to the network.
         port: 0 for any that is free.
 
     Raises:
         UserError: where the model cannot be loaded.
     """
-    door.service.engine(door.service.models[0].name)
-    door.service.on_lost = leave_for_restart
+    api.service.engine(api.service.models[0].name)
+    api.service.on_lost = leave_for_restart
     config = uvicorn.Config(
-        door.app(),
+        api.app(),
         host=host,
         port=port,
         log_config=None,
@@ -55,4 +55,4 @@ def serve(door: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=65_536,
     )
-    Server(config, door).run()
+    Server(config, api).run()

@@ -1,4 +1,4 @@
-"""`python -m rotatek.page.learn`: write and draw the lessons of the Learn tab anew.
+"""`python -m docs.lessons`: write and draw the lessons of the page's Learn tab anew.
 
 It answers the first example of the gallery with the embedded model, and draws one of its heads.
 Run it whenever the embedded weights or the published results change.
@@ -22,7 +22,7 @@ from rotatek.methods.channels import RotateK, SparK, ThinK
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.shares import channels_kept, matched_keep_tokens
 from rotatek.methods.tokens import FastV
-from rotatek.page import figures
+from rotatek.page import plot_transport
 from rotatek.page.inspect.drawings import parts_of
 from rotatek.page.learn.lessons import NAME, frame
 from rotatek.page.results import answers, files
@@ -305,7 +305,7 @@ def save(told: Sequence[Drawn], pixels: np.ndarray, path: Path) -> None:
         for number, lesson in enumerate(told, 1)
         for place, drawing in enumerate(lesson.figures.values(), 1)
     }
-    drawn = figures.payload(drawings, {PICTURE: image_overlay.backdrop(pixels).source})
+    drawn = plot_transport.payload(drawings, {PICTURE: image_overlay.backdrop(pixels).source})
     rows = [
         lesson._asdict() | {"figures": list(lesson.figures), "settings": lesson.settings.as_dict()}
         for lesson in told

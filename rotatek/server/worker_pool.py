@@ -13,7 +13,7 @@ from rotatek.errors import QueueFull
 Event = TypeVar("Event")
 
 
-class Runs:
+class WorkerPool:
     """A bounded number of answers at once, and a bounded queue.
 
     Args:

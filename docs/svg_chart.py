@@ -1,0 +1,93 @@
+"""Line charts as SVG, one below the other: the documents' figures, which need no script."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+WIDE, LEFT, TOP, RIGHT = 760, 52, 34, 178
+INK, FAINT = "#667080", "#66708044"
+
+
+class Line(NamedTuple):
+    """Points (x, y) of one name, in its colour; dash: as SVG has it; dots: whether they are
+    drawn."""
+
+    name: str
+    colour: str
+    dash: str
+    points: Sequence[tuple[float, float]]
+    dots: bool = True
+
+
+class Axis(NamedTuple):
+    """Ends of an axis, and its ticks with their words."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    def share(self, value: float) -> float:
+        """Where a value lies, 0 to 1."""
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
+
+
+class Chart(NamedTuple):
+    """A title, lines between two axes, and a height that a dotted rule marks."""
+
+    title: str
+    lines: Sequence[Line]
+    x: Axis
+    y: Axis
+    rule: float | None = None
+
+
+def picture(charts: Sequence[Chart], high: int, below: int) -> str:
+    """All charts as one SVG file.
+
+    Args:
+        charts: from the top.
+        high: pixels of each.
+        below: pixels of each one's lower margin.
+    """
+    panels = (_panel(chart, n * high, high, below) for n, chart in enumerate(charts))
+    size = f'width="{WIDE}" height="{high * len(charts)}"'
+    view = f'viewBox="0 0 {WIDE} {high * len(charts)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} font-family="sans-serif">'
+    return "\n".join([head, *(part for panel in panels for part in panel), "</svg>"]) + "\n"
+
+
+def _panel(chart: Chart, top: int, high: int, below: int) -> Iterator[str]:
+    """The lines of SVG of one chart, whose upper edge is at `top`."""
+    across, down = WIDE - LEFT - RIGHT, high - TOP - below
+
+    def x(value: float) -> float:
+        return LEFT + across * chart.x.share(value)
+
+    def y(value: float) -> float:
+        return top + TOP + down * (1 - chart.y.share(value))
+
+    yield _text(LEFT, top + 18, chart.title, size=14)
+    for value, word in chart.x.ticks:
+        yield f'<path d="M{x(value):.1f} {top + TOP}v{down}" stroke="{FAINT}"/>'
+        yield _text(x(value), top + high - below + 16, word, "middle")
+    for value, word in chart.y.ticks:
+        yield f'<path d="M{LEFT} {y(value):.1f}h{across}" stroke="{FAINT}"/>'
+        yield _text(LEFT - 8, y(value) + 4, word, "end")
+    if chart.rule is not None:
+        rule = f'stroke="{INK}" stroke-dasharray="2 4"'
+        yield f'<path d="M{LEFT} {y(chart.rule):.1f}h{across}" {rule}/>'
+    for number, line in enumerate(chart.lines):
+        points = [(x(left), y(up)) for left, up in line.points]
+        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+        stroke = f'stroke="{line.colour}" stroke-width="2" stroke-dasharray="{line.dash}"'
+        yield f'<path d="M{path}" fill="none" {stroke}/>'
+        for px, py in points if line.dots else ():
+            yield f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{line.colour}"/>'
+        yield _text(WIDE - RIGHT + 16, top + TOP + 10 + 17 * number, line.name, ink=line.colour)
+
+
+def _text(
+    x: float, y: float, said: str, anchor: str = "start", ink: str = INK, size: int = 12
+) -> str:
+    where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
+    return f'<text {where} fill="{ink}">{escape(said)}</text>'

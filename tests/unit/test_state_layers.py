@@ -1,0 +1,355 @@
+"""Models of which some layers keep a state in place of Keys: the others are compressed."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import (
+    GraniteMoeHybridConfig,
+    Lfm2Config,
+    Lfm2VlConfig,
+    Lfm2VlForConditionalGeneration,
+    PreTrainedModel,
+    Qwen3NextConfig,
+    Siglip2VisionConfig,
+)
+from transformers.cache_utils import DynamicCache
+
+from rotatek.bridge.attention import prepare
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
+from rotatek.cache.bytes import dynamic_bytes
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import decode_one_token, prefill
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished, Prefilled
+from rotatek.engine.prefill import empty_cache, fill, forked, plan_for
+from rotatek.errors import ModeUnsupported
+from rotatek.inputs.chat import make_chat
+from rotatek.inputs.messages import Message
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import VisionLanguageModel, collate
+from rotatek.models.families import FAMILIES, OTHERS
+from tests.families import tiny_qwen35
+from tests.fixtures import Picture
+from tests.tiny import byte_tokenizer, scramble
+from tests.unit.test_refused_attention import TEXT, llava_over
+
+GREEDY: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+FULL = Settings.of(channels="full", keep_channels=1.0)
+FORMS = {
+    "channels": Settings.of(keep_channels=0.5),
+    "bits": Settings.of(bits=2.0),
+    "a layer at a time": Settings.of(bits=2.0, allot="layers"),
+    "fewer rows": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, weighting="none"),
+    "fewer a head": Settings.of(tokens="snapkv", keep_tokens=0.5),
+}
+
+
+def lfm2(vocabulary: int = 100, image: int = 90) -> PreTrainedModel:
+    """Short convolutions, one of them behind the last layer with Keys."""
+    kinds = ["conv", "full_attention", "conv", "full_attention", "conv"]
+    sizes = TEXT | {"num_hidden_layers": len(kinds), "vocab_size": vocabulary}
+    text = Lfm2Config(**sizes, layer_types=kinds)
+    tower = Siglip2VisionConfig(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        patch_size=14, num_patches=64,
+    )  # fmt: skip
+    config = Lfm2VlConfig(text_config=text, vision_config=tower, image_token_id=image)
+    return Lfm2VlForConditionalGeneration(config)
+
+
+def qwen3_next() -> PreTrainedModel:
+    """Linear attention, experts."""
+    return llava_over(
+        Qwen3NextConfig(
+            **TEXT | {"num_hidden_layers": 4},
+            layer_types=["linear_attention", "full_attention"] * 2, num_experts=2,
+            num_experts_per_tok=1, moe_intermediate_size=32,
+            shared_expert_intermediate_size=32, linear_num_value_heads=2, linear_num_key_heads=2,
+            linear_key_head_dim=16, linear_value_head_dim=16,
+        )
+    )  # fmt: skip
+
+
+def granite() -> PreTrainedModel:
+    """State spaces, and attention whose scores have a scale of their own."""
+    text = {name: value for name, value in TEXT.items() if name != "head_dim"}
+    return llava_over(
+        GraniteMoeHybridConfig(
+            **text | {"num_hidden_layers": 4}, attention_multiplier=0.2, mamba_n_heads=8,
+            layer_types=["linear_attention", "full_attention"] * 2, mamba_d_state=16,
+            mamba_chunk_size=8, num_local_experts=2, num_experts_per_tok=1,
+            shared_intermediate_size=32,
+        )
+    )  # fmt: skip
+
+
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    "lfm2_vl": lfm2,
+    "qwen3_next": qwen3_next,
+    "granite hybrid": granite,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return scramble(MODELS[request.param](), 0)
+
+
+@pytest.fixture(scope="module")
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen35()
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_a_wrapped_model_says_the_same(model: PreTrainedModel) -> None:
+    """LoRA begins as nothing."""
+    peft = pytest.importorskip("peft")
+    wrapped = peft.get_peft_model(
+        copy.deepcopy(model), peft.LoraConfig(r=4, target_modules=["q_proj"])
+    )
+    inputs, marked = rows()
+    cache = RotateKCache(wrapped, marked, FORMS["channels"])
+    out = wrapped.eval().generate(**inputs, **GREEDY, **with_cache(model, cache))
+    new = out[:, inputs["input_ids"].shape[1] :]
+    assert torch.equal(new, said(model, FORMS["channels"]))
+
+
+def rows(*which: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A batch padded on the left, whose last row is text alone; a row alone has no padding."""
+    generator = torch.Generator().manual_seed(5)
+    ids = torch.randint(5, 80, (3, 40), generator=generator)
+    visual = torch.zeros_like(ids, dtype=torch.bool)
+    visual[0, 2:30] = visual[1, 20:34] = True
+    mask = torch.ones_like(ids)
+    mask[1, :11] = mask[2, :17] = 0
+    taken = list(which or range(3))
+    ids, visual, mask = ids[taken], visual[taken], mask[taken]
+    if len(taken) == 1:
+        real = mask[0].bool()
+        ids, visual, mask = ids[:, real], visual[:, real], mask[:, real]
+    return {"input_ids": ids, "attention_mask": mask}, {"visual": visual, "attention_mask": mask}
+
+
+def said(model: PreTrainedModel, settings: Settings, *which: int, **more: Any) -> Tensor:
+    inputs, marked = rows(*which)
+    cache = RotateKCache(model, marked, settings)
+    return _new(model, inputs, cache, **more)
+
+
+def _new(model: PreTrainedModel, inputs: dict[str, Tensor], cache: Any, **more: Any) -> Tensor:
+    torch.manual_seed(0)
+    out = model.generate(**inputs, **GREEDY | more, **with_cache(model, cache))
+    return out[:, inputs["input_ids"].shape[1] :]
+
+
+@pytest.mark.parametrize(
+    "way", [{}, {"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}], ids=str
+)
+def test_full_width_is_plain_transformers(model: PreTrainedModel, way: dict[str, Any]) -> None:
+    plain = _new(model, rows()[0], None, **way)
+    assert torch.equal(said(model, FULL, **way), plain)
+    assert torch.equal(said(model, Settings.of(keep_channels=1.0), **way), plain)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_is_its_rows(model: PreTrainedModel, form: str) -> None:
+    together = said(model, FORMS[form])
+    alone = [said(model, FORMS[form], row) for row in range(3)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+@torch.inference_mode()
+def test_states_are_kept_as_they_are_and_counted(model: PreTrainedModel) -> None:
+    inputs, marked = rows()
+    plain = DynamicCache(config=model.config)
+    cache = RotateKCache(model, marked, FORMS["channels"])
+    for each in (plain, cache):
+        model(**inputs, use_cache=True, **with_cache(model, each))
+    states = [[t for la in state_layers(each) for t in tensors_of(la)] for each in (plain, cache)]
+    assert states[0] and all(map(torch.equal, *states))
+    size = sum(tensor.nbytes for tensor in states[0])
+    assert cache.bytes().parts["state"] == dynamic_bytes(plain).parts["state"] == size
+    assert len(key_layers(cache)) + len(state_layers(cache)) == len(plain.layers)
+    assert cache.get_seq_length() == plain.get_seq_length() == 40
+    cache.close()
+    assert cache.bytes().total == 0
+
+
+@torch.inference_mode()
+def test_dropped_rows_are_never_read_by_later_layers(model: PreTrainedModel) -> None:
+    """A pruner counts layers with Keys: behind the first one, the rest of the model reads what
+    stays, as a prompt of these rows alone."""
+    inputs, marked = rows(0)
+    settings = Settings.of(
+        tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full", keep_channels=1.0
+    )
+    entered: dict[int, tuple[Tensor, Any]] = {}
+    model = prepare(copy.deepcopy(model))  # whose hooks come before those of this test
+    layers = model.get_decoder().layers
+    cache = RotateKCache(model, marked, settings)
+    handles = [
+        layer.register_forward_pre_hook(_seeing(entered, at), with_kwargs=True)
+        for at, layer in enumerate(layers)
+    ]
+    model(**inputs, use_cache=True, **with_cache(model, cache))
+    for handle in handles:
+        handle.remove()
+    assert cache.plan.kept_rows is not None
+    kept = cache.plan.kept_rows[0]
+    first = next(at for at, la in enumerate(cache.layers) if la is key_layers(cache)[0])
+    sizes = [hidden.shape[1] for hidden, _ in entered.values()]
+    assert sizes == [40 if at <= first else int(kept.sum()) for at in range(len(layers))]
+    hidden, given = entered[first + 1]  # it keeps a state
+    alone = DynamicCache(config=model.config)
+    layers[first + 1](hidden, **given | {"attention_mask": None} | with_cache(layers[0], alone))
+    read, own = (tensors_of(each.layers[first + 1]) for each in (alone, cache))
+    assert own and all(map(torch.equal, read, own))
+
+
+def _seeing(entered: dict[int, tuple[Tensor, Any]], at: int) -> Callable[..., None]:
+    def see(_: Any, args: tuple, given: dict[str, Any]) -> None:
+        others = dict(given)
+        hidden = args[0] if args else others.pop("hidden_states")
+        entered[at] = hidden.clone(), others
+
+    return see
+
+
+@torch.inference_mode()
+def test_a_cache_goes_on_from_a_file_and_from_a_copy(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    """States are written, copied and given back; a step of one cache leaves the others alone."""
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
+    caches: list[Any] = []
+    for settings in (BASELINE, FORMS["bits"]):
+        plan = plan_for(vlm, embedded, settings.pruning)
+        caches.append(empty_cache(vlm, embedded, settings, plan))
+        fill(vlm, embedded, plan, caches[-1:])
+    plain, cache = caches
+    cache.save(tmp_path / "file")
+    kept = RotateKCache.load(tmp_path / "file", vlm.model)
+    twins = [(plain, forked(plain)), (cache, cache.fork()), (cache, kept)]
+    token, position = torch.tensor([7]), embedded.next_position
+    wanted = {id(own): decode_one_token(vlm, token, position, own, None) for own in caches}
+    for own, other in twins:
+        assert torch.equal(decode_one_token(vlm, token, position, other, None), wanted[id(own)])
+
+
+@torch.inference_mode()
+def test_a_trial_step_is_forgotten(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """As a graph's capture does, and a batch whose step has failed."""
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
+    cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
+    prefill(vlm, embedded, cache)
+    cache.reserve(8)
+    before = cache.counters()
+    places = [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
+    token, position = torch.tensor([7]), embedded.next_position
+    first = decode_one_token(vlm, token, position, cache, None)
+    assert not torch.equal(decode_one_token(vlm, token, position + 1, cache, None), first)
+    cache.rewind(before)
+    assert torch.equal(decode_one_token(vlm, token, position, cache, None), first)
+    assert places == [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
+
+
+def test_a_prefill_in_inference_mode_goes_on_outside_of_it(
+    vlm: VisionLanguageModel, picture: Picture
+) -> None:
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
+    said = []
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
+        prefill(vlm, embedded, cache)
+        for token in (7, 8):
+            given = {"input_ids": torch.tensor([[token]]), **with_cache(vlm.model, cache)}
+            with mode():
+                place = vlm.positions_at(embedded.next_position + token - 7)
+                out = vlm.model(**given, position_ids=place, use_cache=True)
+        said.append(out.logits)
+    assert torch.equal(*said)
+
+
+def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None:
+    inputs, marked = rows()
+    cache = RotateKCache(model, marked, FORMS["channels"])
+    first = _new(model, inputs, cache)
+    with pytest.raises(ModeUnsupported, match="Assisted decoding"):
+        cache.crop(-1)
+    cache.reset()
+    assert cache.bytes().total == 0
+    assert torch.equal(_new(model, inputs, cache), first)
+    cache.batch_select_indices(torch.tensor([2, 0]))
+    cache.batch_repeat_interleave(2)
+    assert all(len(t) == 4 for la in state_layers(cache) for t in tensors_of(la))
+
+
+@torch.inference_mode()
+def test_a_batch_with_a_text_is_its_prompts(vlm: VisionLanguageModel, picture: Picture) -> None:
+    """Padded on the left, with a row without a picture."""
+    shown = make_request(picture(100, 60), "what?", 6)
+    spoken = make_chat([], [Message("user", ("what?",))], 6)
+    prompts = [vlm.embed(vlm.prompt(one)) for one in (shown, spoken)]
+    batch = collate(prompts)
+    both = RotateKCache(vlm.model, batch.inputs(), FORMS["channels"])
+    logits, _ = prefill(vlm, batch, both)
+    for row, prompt in enumerate(prompts):
+        alone = RotateKCache(vlm.model, prompt.inputs(), FORMS["channels"])
+        assert torch.allclose(prefill(vlm, prompt, alone)[0][0], logits[row], atol=1e-4)
+
+
+def test_reports_count_states(vlm: VisionLanguageModel, picture: Picture) -> None:
+    columns = {"all": BASELINE, "half": FORMS["channels"]}
+    events = list(Engine(vlm).compare(make_request(picture(100, 60), "what?", 6), columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    filled = [event for event in events if isinstance(event, Prefilled)]
+    assert filled[0].kv_bytes == filled[0].kv_bytes_full > vlm.full_bytes(0) == vlm.state_bytes > 0
+    for event in events:
+        if isinstance(event, Finished):
+            assert event.metrics["bytes"]["state"] == vlm.state_bytes
+
+
+class Patches:
+    """In place of LFM2-VL's image processor, which wants torchvision: 64 patches of a picture."""
+
+    image_token = "<image>"
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, text: str, images: list[Image.Image], **_: Any) -> dict[str, Tensor]:
+        """16 visual tokens, of 2x2 patches each."""
+        shown = torch.tensor(np.asarray(images[0].resize((112, 112)))) / 255
+        patches = shown.view(8, 14, 8, 14, 3).permute(0, 2, 1, 3, 4).reshape(1, 64, -1)
+        words = text.replace(self.image_token, 16 * self.image_token)
+        return {
+            "input_ids": torch.tensor([self.tokenizer.encode(words, add_special_tokens=False)]),
+            "pixel_values": patches,
+            "pixel_attention_mask": torch.ones(1, 64, dtype=torch.long),
+            "spatial_shapes": torch.tensor([[8, 8]]),
+        }
+
+
+def test_a_family_without_an_adapter_is_asked(picture: Picture) -> None:
+    """LFM2-VL: every method, and full width as uncompressed."""
+    tokenizer = byte_tokenizer(["<s>", "</s>", "<image>"], "</s>")
+    tokenizer.chat_template = FAMILIES["llava"].adapter.template
+    model = lfm2(len(tokenizer), tokenizer.convert_tokens_to_ids("<image>"))
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    other = OTHERS.adapter(prepare(scramble(model, 0)), tokenizer, Patches(tokenizer), "tiny-lfm2")
+    columns = {"all": BASELINE, "k": Settings.of(keep_channels=1.0)} | FORMS
+    events = list(Engine(other).compare(make_request(picture(100, 60), "what?", 6), columns))
+    assert not [event.message for event in events if isinstance(event, Failed)]
+    answers = {event.column: event.answer for event in events if isinstance(event, Finished)}
+    assert answers.keys() == columns.keys() and answers["all"] == answers["k"]
+    assert [event.visual_tokens for event in events if isinstance(event, Prefilled)] == [16] * 7
