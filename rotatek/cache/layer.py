@@ -52,6 +52,10 @@ class CompressedLayer(CacheLayerMixin):
     ) -> Tensor:
         """As `rotatek.bridge.attention.Layer.attend`."""
 
+    @abstractmethod
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """As `rotatek.bridge.attention.Layer.lend`."""
+
     @property
     def is_filled(self) -> bool:
         """Whether the prefill has been stored."""

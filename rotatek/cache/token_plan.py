@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
+from rotatek.bridge.narrowing import (
+    Narrowing,
+    causal_mask,
+    narrow_mask,
+    rows_mask,
+    seen_by,
+    take_rows,
+)
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
@@ -59,6 +66,7 @@ class TokenPlan:
         self._memory: Any = None
         self._source: Tensor | None = None
         self._masks: dict[tuple, Tensor | None] = {}  # of those rows, by the mask of all
+        self._lent: dict[int, tuple[Tensor, Tensor]] = {}  # see `borrow`
         self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
@@ -179,6 +187,11 @@ class TokenPlan:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self._entering = hidden
+        if self._source is not None:
+            self._lent[layer] = self._source, self._layout.valid
+        elif self.prunes and not self.behind:
+            every = torch.arange(self.length, device=self._layout.valid.device)
+            self._lent[layer] = every.expand_as(self._layout.valid), self._layout.valid
         if self._source is None and not self.behind:
             return None
         if not attends:
@@ -190,6 +203,23 @@ class TokenPlan:
             self._masks[kind] = self._mask_among_rows(mask, window)
         self.mask = self._masks[kind]
         return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+
+    def borrow(self, lender: int, hidden: Tensor, window: int | None = None) -> Narrowing | None:
+        """The rows of a layer behind all those with a cache, which sees the rows of `lender`.
+
+        Args and result are those of `enter`.
+        """
+        if not self._lent:
+            return None
+        (source, _), (seen, valid) = self._lent[max(self._lent)], self._lent[lender]
+        rows = source[:, -hidden.shape[1] :]
+        mask = rows_mask(rows, seen, valid, window).to(hidden.device)
+        is_sliced = hidden.shape[1] < source.shape[1]
+        return Narrowing(hidden, None if is_sliced else source, mask)
+
+    def forget_lent(self) -> None:
+        """No further layer of this forward pass borrows."""
+        self._lent.clear()
 
     def _meet(self, hidden: Tensor) -> None:
         """Be a plan of the rows that come: `generate` repeats each for its beams and samples."""
