@@ -54,6 +54,7 @@ ARMS: Final[Arms] = {
     "every number": {"channels": "full"},
     **_named("{}", "cache_dtype", ("int8", "fp8"), channels="full"),
     **_named("RotateK {} bits", "bits", (4, 3, 2, 1.5, 1, 0.75, 0.5)),
+    **_named("RotateK {} times smaller", "smaller", (3, 4, 5, 6, 8, 12, 16)),
     **_named("RotateK {} of the channels", "keep_channels", (0.5, 0.25)),
     **_named("ThinK {} of the channels", "keep_channels", (0.5, 0.25), channels="think"),
     **_named("SparK {} of the channels", "keep_channels", (0.5, 0.25), channels="spark"),
