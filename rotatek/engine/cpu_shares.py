@@ -21,11 +21,26 @@ import torch
 
 from rotatek.engine.device_turns import DeviceTurns
 
-AVAILABLE: Final = torch.get_num_threads()  # before any work has taken a share
+LIMIT: Final = "/sys/fs/cgroup/cpu.max"  # of a container on Linux
 WIDEST: Final = 4  # cores that one prompt still makes good use of
 SAMPLE_S: Final = 0.2  # between two measurements of other processes' load
 STALE_S: Final = 1.0  # over a longer time, a mean says little about now
 STAT: Final = "/proc/stat"  # of Linux; elsewhere other processes are not counted
+
+
+def allowed_cores(limit: str = LIMIT) -> float:
+    """The cores that a container's limit gives this process, 1 at least; infinity without a limit.
+    More threads would be stopped in the middle of their work."""
+    try:
+        with open(limit, encoding="ascii") as file:
+            quota, period = map(int, file.read().split())
+    except (OSError, ValueError):  # "max" is no number
+        return math.inf
+    return max(1.0, quota / period)
+
+
+THREADS: Final = torch.get_num_threads()  # before any work has taken a share
+AVAILABLE: Final = int(min(THREADS, allowed_cores()))
 
 
 class Neighbours:

@@ -25,7 +25,7 @@ from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import decode, recovery
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.cpu_shares import AVAILABLE, CpuShares
+from rotatek.engine.cpu_shares import AVAILABLE, THREADS, CpuShares
 from rotatek.engine.device_turns import DeviceTurns, YieldToDecode
 from rotatek.engine.sequences import Counters, SampledToken, Sequence
 from rotatek.engine.steps import PendingStep, chosen
@@ -65,7 +65,7 @@ class Scheduler:
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = DeviceTurns(), DeviceTurns()
         here = vlm.device.type == "cpu"
-        self.cores = CpuShares(AVAILABLE) if here and AVAILABLE > 1 else None
+        self.cores = CpuShares(AVAILABLE) if here and THREADS > 1 else None
         self._unused = Unused()
         if here:
             share_arenas()

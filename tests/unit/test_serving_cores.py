@@ -1,5 +1,6 @@
 """Parallel prompts on a processor: shares of its cores, and no answer changes."""
 
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 
 from rotatek.bridge.attention import pause
 from rotatek.engine import cpu_shares, scheduler
-from rotatek.engine.cpu_shares import CpuShares, Neighbours
+from rotatek.engine.cpu_shares import CpuShares, Neighbours, allowed_cores
 from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
 from rotatek.models import VisionLanguageModel, memory
@@ -113,6 +114,7 @@ def test_cores_of_busy_neighbours_are_left_out(
 
 @pytest.mark.skipif(not Path(cpu_shares.STAT).exists(), reason="counts processes on Linux alone")
 @pytest.mark.skipif((os.cpu_count() or 1) > 8, reason="takes a busy process a core")
+@pytest.mark.skipif(allowed_cores() < math.inf, reason="a limit leaves cores idle")
 def test_real_neighbours_leave_one_thread() -> None:
     """Measured beside them: five columns took 1.2 times as long as with one thread from the start,
     and 9 times with two."""
@@ -130,6 +132,15 @@ def test_real_neighbours_leave_one_thread() -> None:
         for process in busy:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", math.inf)]
+)
+def test_a_containers_limit_is_heeded(limit: str, cores: float, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(limit + "\n")
+    assert allowed_cores(str(tmp_path / "cpu.max")) == cores
+    assert allowed_cores(str(tmp_path / "none")) == math.inf
 
 
 def test_a_step_waits_for_prompts_but_not_for_long() -> None:
