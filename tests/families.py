@@ -15,6 +15,11 @@ from transformers import (
     Gemma3ForConditionalGeneration,
     Gemma3Processor,
     Gemma3TextConfig,
+    Gemma4Config,
+    Gemma4ForConditionalGeneration,
+    Gemma4Processor,
+    Gemma4TextConfig,
+    Gemma4VisionConfig,
     GenerationConfig,
     Idefics3Config,
     Idefics3ForConditionalGeneration,
@@ -276,6 +281,46 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
     return _finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)
 
 
+GEMMA4 = (
+    "{{ bos_token }}{%- for m in messages -%}"
+    "<|turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<|image|>"
+    "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<turn|>\n{%- endfor -%}"
+    "{%- if add_generation_prompt -%}<|turn>model\n{%- endif -%}"
+)
+
+
+def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLanguageModel:
+    """Gemma 4: windows, wider heads in full layers, inputs of every layer, borrowed Keys and Values
+    in the last layers, pictures of up to 70 tokens in their own shape."""
+    special = ["<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>"]
+    special += ["<|audio>", "<audio|>", "<|audio|>"]
+    tokenizer = byte_tokenizer(special, "<turn|>")
+    tokenizer.chat_template = GEMMA4
+    names = ("boi_token", "eoi_token", "image_token", "boa_token", "eoa_token", "audio_token")
+    for name, token in zip(names, (*special[3:6], *special[7:]), strict=True):
+        setattr(tokenizer, name, token)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])
+    audio = tokenizer.convert_tokens_to_ids(special[-1])
+    text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}
+    config = Gemma4Config(
+        text_config=Gemma4TextConfig(
+            **text, layer_types=["sliding_attention", "full_attention"] * (layers // 2),
+            sliding_window=window, global_head_dim=64, num_kv_shared_layers=shared,
+            hidden_size_per_layer_input=8, vocab_size_per_layer_input=len(tokenizer),
+        ),
+        vision_config=Gemma4VisionConfig(
+            hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=4, head_dim=12, position_embedding_size=640,
+        ),
+        image_token_id=image, boi_token_id=boi, eoi_token_id=eoi, video_token_id=video,
+        audio_token_id=audio, tie_word_embeddings=False,
+    )  # fmt: skip
+    images = FAMILIES["gemma4"].images(max_soft_tokens=70)
+    return _finish("gemma4", Gemma4ForConditionalGeneration(config), tokenizer, images)
+
+
 EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     **TINY,
     "qwen2_vl": tiny_qwen2,
@@ -288,6 +333,7 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     "idefics3": tiny_idefics3,
     "internvl": tiny_internvl,
     "gemma3": tiny_gemma3,
+    "gemma4": tiny_gemma4,
 }
 PROCESSORS: dict[str, type] = {
     "qwen2_vl": Qwen2VLProcessor,
@@ -302,6 +348,7 @@ PROCESSORS: dict[str, type] = {
     "idefics3": Idefics3Processor,
     "internvl": InternVLProcessor,
     "gemma3": Gemma3Processor,
+    "gemma4": Gemma4Processor,
 }
 
 
@@ -324,6 +371,8 @@ def _told(family: str, config: Any) -> dict[str, Any]:
         }
     if family == "internvl":
         return no_clips | {"image_seq_length": config.image_seq_length}
+    if family == "gemma4":
+        return no_clips | {"feature_extractor": None}
     if family == "gemma3":
         return {"image_seq_length": config.mm_tokens_per_image}
     side = vision.image_size // vision.patch_size // config.scale_factor

@@ -23,6 +23,7 @@ from rotatek.bridge.cache_argument import cache_among
 from rotatek.bridge.fitness import (
     EXTRAS,
     attention_of,
+    borrows,
     decoder_layers,
     norm_behind,
     number_of,
@@ -30,12 +31,13 @@ from rotatek.bridge.fitness import (
     unwrapped,
     window_of,
 )
+from rotatek.bridge.kv_sharing import lender_of
 from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
 from rotatek.bridge.scope import Call, current_call, is_own, own_calls
 from rotatek.bridge.state_layers import key_layers
-from rotatek.errors import ModelUnsupported, Stopped
+from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
 
 
 class Layer(Protocol):
@@ -49,7 +51,7 @@ class Layer(Protocol):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Run one attention call.
+        """Run one attention call over this layer's own Keys and Values.
 
         Args:
             module: the attention module that calls.
@@ -57,6 +59,19 @@ class Layer(Protocol):
             key: [B, Hkv, n, d], what the cache's `update` returned.
             value: [B, Hkv, n, d].
             full: runs plain attention over these three.
+
+        Returns:
+            [B, T, Hq, d].
+        """
+        ...
+
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """Run a later decoder layer's attention call over these Keys and Values.
+
+        Args:
+            module: the attention module that calls, which has no cache.
+            query: [B, Hq, T, d], of all rows of this forward pass, or of the last ones.
+            full: runs plain attention over what this pass has brought.
 
         Returns:
             [B, T, Hq, d].
@@ -228,16 +243,27 @@ def rotatek_attention(
     if segments is not None:
         return segments.attend(query, key, value, full), None
     queries, layer = _QUERIES.get(), getattr(key, "rotatek_layer", None)
-    if queries is not None:
+    if queries is not None and not borrows(module):
         index = number_of(module) if layer is None else layer.index
         if index is not None:
             queries.see(index, query)
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
+    if borrows(module):
+        T, n = query.shape[2], key.shape[2]
+        if attention_mask is None and 1 < T < n:  # the last rows, which see all before them
+            ones = torch.ones(T, n, dtype=torch.bool, device=query.device)
+            attention_mask = ones.tril(n - T)[None, None]
+        return layer.lend(module, query, full), None
     if call is not None:
         call.attended += 1
-    return layer.attend(module, query, key, value, full), None
+    kind = query.device.type
+    if not torch.is_autocast_enabled(kind):
+        return layer.attend(module, query, key, value, full), None
+    query, key, value = (part.to(torch.get_autocast_dtype(kind)) for part in (query, key, value))
+    with torch.autocast(kind, enabled=False):  # our products choose their own precision
+        return layer.attend(module, query, key, value, full), None
 
 
 def _check_arguments(
@@ -281,7 +307,8 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     cache, call = cache_among(kwargs), current_call()
     if call is not None:
         return model._call_impl(*args, **_keep_additions(cache, kwargs))
-    cache.meet(kwargs)
+    _check_call(model, cache, kwargs)
+    cache.meet(model, kwargs)
     call, forward = Call(), vars(model).get("forward")
     bare = forward is None or hasattr(forward, "_torchdynamo_orig_callable")
     bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
@@ -295,14 +322,35 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
             raise ModelUnsupported(
                 f"{call.attended} of the {layers} layers with Keys of {type(model).__name__} "
                 "attended through the compressed cache. Do not compile parts with "
-                "`torch.compile`, or use a plain cache."
+                "`torch.compile`, turn gradient checkpointing off, or use a plain cache."
             )
         cache.end()
+        if getattr(cache, "plan", None) is not None:
+            cache.plan.forget_lent()
         return out
 
     run = getattr(cache, "run", None) if bare and isinstance(model, GenerationMixin) else None
     with call.going_on(), _hooked(model, getattr(cache, "plan", None), call):
         return counted(*args, **kwargs) if run is None else run(counted, args, kwargs)
+
+
+def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> None:
+    """Refuse a call that asks for what a compressed cache cannot give, or would give wrongly."""
+    if getattr(model, "_is_replica", False):
+        raise ModeUnsupported(
+            "DataParallel copies the model to several GPUs, and a compressed cache is on one. Call "
+            "its `module`."
+        )
+    if given.get("output_attentions"):
+        raise ModeUnsupported(
+            "Compressed attention has no attention maps. Leave output_attentions out, or use a "
+            "plain cache."
+        )
+    if given.get("labels") is not None and getattr(getattr(cache, "plan", None), "prunes", False):
+        raise ModeUnsupported(
+            "A loss needs all rows of the prompt, of which the pruner drops some. Leave labels or "
+            "the pruner out."
+        )
 
 
 def accepted(model: nn.Module) -> PreTrainedModel:
@@ -363,7 +411,8 @@ def _hooks(model: PreTrainedModel, call: Call | None) -> Iterator[RemovableHandl
     for index, layer in enumerate(decoder_layers(model)):
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
-        narrow = partial(_narrow, call, index, window, attention is not None)
+        lender = lender_of(model, attention)
+        narrow = partial(_narrow, call, index, window, attention is not None, lender)
         yield layer.register_forward_pre_hook(narrow, with_kwargs=True)
         yield layer.register_forward_hook(partial(_add, call, index), with_kwargs=True)
     for module in set(model.modules()) - set(model.get_decoder().modules()):
@@ -417,17 +466,21 @@ def _narrow(
     index: int,
     window: int | None,
     attends: bool,
+    lender: int | None,
     module: nn.Module,
     args: tuple,
     kwargs: dict[str, Any],
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it, or keeps a state."""
+    most `window` tokens, less those dropped before it, or before its `lender`; or keeps a state."""
     plan = _plan_in(call, kwargs)
     if plan is None:
         return None
     entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
-    narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
+    if lender is None:
+        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
+    else:
+        narrowing = plan.borrow(lender, entering, window)
     if narrowing is None:
         return None
     current = current_call()
@@ -435,6 +488,8 @@ def _narrow(
         current.narrowed = True
     hidden, source, mask = narrowing
     kwargs = {**kwargs, "attention_mask": mask}
+    if source is None:  # the language model has taken its last rows already
+        return args, kwargs
     if kwargs.get("position_embeddings") is not None:
         kwargs["position_embeddings"] = tuple(
             take_rows(part, source) for part in kwargs["position_embeddings"]
@@ -442,5 +497,6 @@ def _narrow(
     if kwargs.get("position_ids") is not None:
         kwargs["position_ids"] = take_rows(kwargs["position_ids"][..., None], source)[..., 0]
     if args:
-        return (hidden, *args[1:]), kwargs
+        more = (take_rows(one, source) if isinstance(one, Tensor) else one for one in args[1:])
+        return (hidden, *more), kwargs  # such as inputs of each layer
     return args, {**kwargs, "hidden_states": hidden}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from rotatek.errors import ModelUnsupported
@@ -71,7 +71,8 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     Raises:
         ModelUnsupported: where there is none.
     """
-    found = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), None)
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = next((one for one in parts if isinstance(one, PreTrainedModel)), None)
     if found is None:
         raise ModelUnsupported(f"{type(model).__name__} is no model of transformers. Give one.")
     return found
@@ -94,8 +95,15 @@ def attention_of(layer: nn.Module) -> nn.Module | None:
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The decoder layers that attend, and hold Keys; others hold a state in their place."""
-    return [layer for layer in decoder_layers(model) if attention_of(layer) is not None]
+    """The decoder layers that attend, and hold Keys; others hold a state in their place, or borrow
+    the Keys of an earlier one."""
+    found = ((layer, attention_of(layer)) for layer in decoder_layers(model))
+    return [layer for layer, own in found if own is not None and not borrows(own)]
+
+
+def borrows(attention: Any) -> bool:
+    """Whether an attention module reads another layer's Keys and Values."""
+    return bool(getattr(attention, "is_kv_shared_layer", False))
 
 
 def number_of(module: nn.Module) -> int | None:
@@ -130,7 +138,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
     """
     layers, config = decoder_layers(model), model.get_decoder().config
     name = type(model).__name__
-    for found in (_unlike(config), *map(_unlike_layer, layers)):
+    for found in (_unlike_whole(model), _unlike(config), *map(_unlike_layer, layers)):
         if found:
             raise ModelUnsupported(
                 f"{name} has {found}, which compressed attention does not compute. "
@@ -143,6 +151,15 @@ def refuse_unfit(model: PreTrainedModel) -> None:
         raise ModelUnsupported(f"{name} does not take a registered attention.")
 
 
+def _unlike_whole(model: PreTrainedModel) -> str:
+    """The same of the model around the language model."""
+    if model.config.is_encoder_decoder:
+        return "cross-attention layers"
+    if hasattr(model, "generate") and not isinstance(model, GenerationMixin):
+        return "a way of its own to generate, not token by token"
+    return ""
+
+
 def _unlike(config: Any) -> str:
     """A feature in a language model's configuration that our attention does not compute."""
     kinds = getattr(config, "layer_types", None) or ()
@@ -151,8 +168,8 @@ def _unlike(config: Any) -> str:
         return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
     if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
         return "cross-attention layers"
-    if getattr(config, "num_kv_shared_layers", None):
-        return "layers that share the Keys and Values of others"
+    if getattr(config, "altup_num_inputs", None):
+        return "several streams of hidden states"
     if getattr(config, "alibi", False):
         return EXTRAS["alibi"]
     return ""
@@ -193,7 +210,7 @@ def _unlike_attention(module: nn.Module) -> Iterator[str]:
         yield EXTRAS["sinks"]
     if any("alibi" in one or "relative_attention_bias" in one for one in given):
         yield EXTRAS["alibi"]
-    if "is_kv_shared_layer" in given:
+    if "is_kv_shared_layer" in given and "shared_kv_states" not in takes:
         yield "layers that share the Keys and Values of others"
     if "is_cross_attention" in given or "cross_attention_states" in takes:
         yield "cross-attention layers"

@@ -10,11 +10,12 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 class Narrowing(NamedTuple):
     """A layer's input where rows were dropped before it.
 
-    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was; mask: or None.
+    hidden: [B, n, c]; source: [B, n] the prompt's row that each of them was, None where the layer's
+    other inputs have these rows already; mask: or None.
     """
 
     hidden: Tensor
-    source: Tensor
+    source: Tensor | None
     mask: Tensor | None
 
 
@@ -71,6 +72,22 @@ def narrow_mask(
     left = left.gather(3, source[:, None, None].expand(-1, -1, count, -1))
     own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `causal_mask`
     return (left & valid.to(left.device)[:, None, None]) | own
+
+
+def rows_mask(rows: Tensor, source: Tensor, valid: Tensor, window: int | None) -> Tensor:
+    """Which rows of an earlier layer some rows of a later one see, bool [B, 1, T, n].
+
+    Args:
+        rows: [B, T] numbers in the prompt.
+        source: [B, n] those of the earlier layer's rows.
+        valid: [B, n] which of them are no padding.
+        window: most tokens that a row attends to.
+    """
+    back = rows[:, :, None] - source[:, None]
+    seen = (back >= 0) & valid[:, None]
+    if window is not None:
+        seen &= back < window
+    return (seen | (back == 0))[:, None]  # see `causal_mask`
 
 
 def causal_mask(valid: Tensor) -> Tensor | None:

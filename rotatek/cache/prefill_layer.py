@@ -11,6 +11,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
 from rotatek.bridge.fitness import window_of
+from rotatek.bridge.kv_sharing import lends
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
@@ -79,6 +80,8 @@ class PlannedLayer(CompressedLayer):
         super().__init__(index, plan.logical)
         self.plan, self.filling = plan, filling
         self.turning = False  # whether `plan` is that of a later turn, which comes next
+        self.first = True  # whether the present rows are a prompt's
+        self.turn: Held | None = None  # what a turn's rows see, where later layers borrow it
 
     @property
     def pending(self) -> bool:
@@ -109,9 +112,9 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `rotatek.bridge.attention.Layer.attend`.
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        self.first, self.turn = self.text is None, None
         if self.pending:
-            first = self.text is None
-            out = full() if first else self._attend_behind(module, query, key, value, scale)
+            out = full() if self.first else self._attend_behind(module, query, key, value, scale)
             self.plan.leave(module, out)
             self.store_prefill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
@@ -122,6 +125,18 @@ class PlannedLayer(CompressedLayer):
             recorder.step(self.index, query)
         self.follow(0)
         self.text.append(key, value)
+        return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """As `rotatek.bridge.attention.Layer.lend`: nothing is stored."""
+        if self.first:
+            return full()
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        if self.turn is not None:
+            keys, values, mask = self.turn
+            mask = mask[:, :, -query.shape[2] :]
+            return sdpa_attention_forward(module, query, keys, values, mask, scaling=scale)[0]
+        assert self.text is not None
         return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
 
     def visual(self) -> Visual | None:
@@ -307,9 +322,9 @@ class PlannedLayer(CompressedLayer):
         mask = torch.cat([stored, own], -1)
         if self.span is not None:
             mask = mask & self._within(number)
-        return sdpa_attention_forward(
-            module, query, torch.cat(keys, 2), torch.cat(values, 2), mask, scaling=scale
-        )[0]
+        whole = torch.cat(keys, 2), torch.cat(values, 2), mask
+        self.turn = whole if lends(module) else None
+        return sdpa_attention_forward(module, query, *whole, scaling=scale)[0]
 
     def _within(self, number: Tensor) -> Tensor:
         """Bool [B, 1, T, N + M + T]: which visual tokens, text tokens (`number` [B, M]) and rows of

@@ -53,6 +53,11 @@ class _SharedLayer(CompressedLayer):
         self.plan.observe(self.index, query, key, scale)
         return out
 
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """Attention output [B, T, Hq, d]."""
+        out: Tensor = full()
+        return out
+
     def _watch(self, number: int, key: Tensor) -> AbstractContextManager:
         """A context around a member's work, which is timed where members are."""
         if self.watches is None:

@@ -8,10 +8,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.bridge.narrowing import Narrowing, causal_mask, narrow_mask, seen_by, take_rows
+from rotatek.bridge.narrowing import (
+    Narrowing,
+    causal_mask,
+    narrow_mask,
+    rows_mask,
+    seen_by,
+    take_rows,
+)
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
-from rotatek.errors import ModelUnsupported, ModeUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
 
@@ -59,6 +66,7 @@ class TokenPlan:
         self._memory: Any = None
         self._source: Tensor | None = None
         self._masks: dict[tuple, Tensor | None] = {}  # of those rows, by the mask of all
+        self._lent: dict[int, tuple[Tensor, Tensor]] = {}  # see `borrow`
         self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
         self.visual = int((layout.visual & layout.valid)[0].sum())
         self.visual_kept = self.visual
@@ -140,6 +148,15 @@ class TokenPlan:
             self._views[width] = window_view_of(width, text, seen, count)
         return self._views[width]
 
+    def is_of(self, visual: Tensor) -> bool:
+        """Whether `visual` [B, L] bool may be its prompt's marks: `generate` repeats rows, and
+        `enter` refuses another number of them."""
+        own = self._first.visual
+        times = max(1, len(visual) // len(own))
+        own = own.repeat_interleave(times, 0).to(visual.device)
+        valid = self._first.valid.repeat_interleave(times, 0).to(visual.device)
+        return visual.shape != own.shape or bool(torch.equal(visual & valid, own & valid))
+
     def enter(
         self,
         layer: int,
@@ -170,6 +187,11 @@ class TokenPlan:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
         self._entering = hidden
+        if self._source is not None:
+            self._lent[layer] = self._source, self._layout.valid
+        elif self.prunes and not self.behind:
+            every = torch.arange(self.length, device=self._layout.valid.device)
+            self._lent[layer] = every.expand_as(self._layout.valid), self._layout.valid
         if self._source is None and not self.behind:
             return None
         if not attends:
@@ -182,15 +204,30 @@ class TokenPlan:
         self.mask = self._masks[kind]
         return None if self._source is None else Narrowing(hidden, self._source, self.mask)
 
+    def borrow(self, lender: int, hidden: Tensor, window: int | None = None) -> Narrowing | None:
+        """The rows of a layer behind all those with a cache, which sees the rows of `lender`.
+
+        Args and result are those of `enter`.
+        """
+        if not self._lent:
+            return None
+        (source, _), (seen, valid) = self._lent[max(self._lent)], self._lent[lender]
+        rows = source[:, -hidden.shape[1] :]
+        mask = rows_mask(rows, seen, valid, window).to(hidden.device)
+        is_sliced = hidden.shape[1] < source.shape[1]
+        return Narrowing(hidden, None if is_sliced else source, mask)
+
+    def forget_lent(self) -> None:
+        """No further layer of this forward pass borrows."""
+        self._lent.clear()
+
     def _meet(self, hidden: Tensor) -> None:
         """Be a plan of the rows that come: `generate` repeats each for its beams and samples."""
         assert self._layout is not None
         layout = self._layout
         times, odd = divmod(len(hidden), len(layout.visual))
         if hidden.shape[1] != self.length or odd:
-            raise ModeUnsupported(
-                "The prompt must be processed in one piece, and be the one the cache was made for."
-            )
+            raise another_prompt()
         if times > 1:
             visual = layout.visual.repeat_interleave(times, 0)
             valid = layout.valid.repeat_interleave(times, 0)
@@ -308,13 +345,26 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
+def another_prompt() -> UserError:
+    """The refusal of rows for which a plan was not made."""
+    return ModeUnsupported(
+        "The prompt must be processed in one piece, and be the one the cache was made for."
+    )
+
+
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """The positions of visual tokens in a processor's output.
 
     Raises:
         ModelUnsupported: where the model has no image token. Use a vision-language model.
+        SettingError: for inputs of another form.
     """
-    visual = inputs.get("visual")
+    known = isinstance(inputs, Mapping)
+    visual = inputs.get("visual") if known else None
+    marks = inputs.get("input_ids") if known and visual is None else visual
+    if not isinstance(marks, Tensor) or marks.dim() != 2:
+        allowed = "the processor's output, with input_ids or visual as a tensor [B, L]"
+        raise SettingError("inputs", allowed, sorted(inputs) if known else type(inputs).__name__)
     if visual is None:
         tokens = visual_ids(model.config)
         if not tokens:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from rotatek.bridge.kv_sharing import kv_shapes
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.rotatek_cache import cache_bytes, release
 from rotatek.compare.columns import default_pruner, paper_form, pruners, reducers
@@ -56,12 +57,12 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, vlm: VisionLanguageModel, prompt: Prompt) -> "Shape":
         """That of one prompt."""
-        config, visual = vlm.text_config, prompt.visual_tokens
-        heads = config.num_attention_heads
+        shapes, visual = kv_shapes(vlm.model), prompt.visual_tokens
+        layers, heads = len(shapes), shapes[0][0]
         return cls(
-            vlm.key_layers,
-            config.num_key_value_heads or heads,
-            getattr(config, "head_dim", None) or config.hidden_size // heads,
+            layers,
+            heads,
+            sum(own * width for own, width in shapes) // (layers * heads),  # on average
             visual,
             prompt.ids.shape[1] - visual,
             vlm.model.get_input_embeddings().weight.element_size(),

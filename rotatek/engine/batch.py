@@ -58,6 +58,15 @@ class BatchLayer(CompressedLayer):
                 see(self.index, query[place : place + 1])
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
 
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """Attention output [rows, 1, Hq, d] of later layers, over this one's tokens."""
+        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
+        parts, start = [], 0
+        for slots in self.groups:
+            parts.append(slots.attend_again(query[start : start + slots.width], scale))
+            start += slots.width
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
+
 
 class RunningBatch(RewindableCache):
     """Rows of many caches, which join and leave between steps.

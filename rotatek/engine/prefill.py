@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
+from rotatek.bridge.kv_sharing import owners
 from rotatek.bridge.row_layout import Layout
 from rotatek.bridge.state_layers import copied
 from rotatek.cache.prefill_layer import Recorder
@@ -45,7 +46,9 @@ def empty_cache(
 ) -> Cache:
     """A cache for `fill`: transformers' own where nothing is compressed."""
     if settings.is_baseline:
-        return DynamicCache(config=vlm.model.config)  # its windows are transformers' own
+        cache = DynamicCache(config=vlm.model.config)  # its windows are transformers' own
+        del cache.layers[owners(vlm.model) :]
+        return cache
     return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
 
 

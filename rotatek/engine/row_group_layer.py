@@ -370,6 +370,10 @@ class RowGroupLayer:
                 )
             self.fit((), self.room + 2 * TEXT_STEP)
         self.append(key, value)
+        return self.attend_again(query, scale)
+
+    def attend_again(self, query: Tensor, scale: float) -> Tensor:
+        """The same [rows, Hq, 1, d] over the tokens that are there."""
         return attend(query, self.visual(), self._text(), scale)
 
     def _text(self) -> Text:

@@ -142,5 +142,6 @@ class QuestionBatch:
             layout.valid,
             whole.next_position,
             deeper=None if deeper is None else deeper[:, kept],
+            words=None if whole.words is None else whole.words.gather(1, source),
         )
         return embedded, layout

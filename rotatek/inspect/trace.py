@@ -159,8 +159,9 @@ class TraceRecorder:
         """
         recorded = [self.answer.rows.get(layer, []) for layer in range(len(self.layers))]
         whole = min(map(len, recorded))  # a stopped answer may end inside a step
-        covariances = torch.stack(self.values).double().cpu()  # a GPU takes them one by one
-        energies = torch.linalg.eigvalsh(covariances).flip(-1).clamp(min=0).float().numpy()
+        covariances = (one.double().cpu() for one in self.values)  # of layers that differ in width
+        spectra = (torch.linalg.eigvalsh(one).flip(-1).clamp(min=0) for one in covariances)
+        energies = [spectrum.float().numpy() for spectrum in spectra]
         self.done = True
         layers = []
         for trace, rows, energy in zip(self.layers, recorded, energies, strict=True):

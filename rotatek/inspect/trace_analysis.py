@@ -3,8 +3,9 @@
 Symbols: n traced tokens, d channels, k stored ones, G query heads that read a Key head.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, cast
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Axes, HeadStates
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept
+
+BEYOND: Final = -1.0  # where a layer's heads have fewer channels than another's
 
 
 @dataclass(frozen=True)
@@ -153,58 +156,97 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
 
 
 def spectra(trace: Trace, method: ChannelMethod) -> Floats:
-    """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d]."""
+    """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d];
+    `BEYOND` behind those of narrower heads than others' d."""
     layers, heads = trace.shape
     counts = [max(1, layer.count) for layer in trace.layers]
     rows = [
-        [_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)]
+        torch.stack([_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)])
         for la in range(layers)
     ]
-    return torch.stack([torch.stack(row) for row in rows]).numpy()
+    return _joined([row.numpy() for row in rows])
+
+
+def _joined(rows: Sequence[Floats]) -> Floats:
+    """Values [kv heads, d] of each layer as one array [layers, kv heads, d]."""
+    width = max(row.shape[-1] for row in rows)
+    missing = [((0, 0), (0, width - row.shape[-1])) for row in rows]
+    padded = [np.pad(r, m, constant_values=BEYOND) for r, m in zip(rows, missing, strict=True)]
+    return np.stack(padded)
+
+
+def _by_width(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tensor]) -> NDArray:
+    """Results [layers, ...] of layers of one width after another, `BEYOND` left out.
+
+    Args:
+        energies: of `_joined`.
+        work: takes the energies of some layers, and which they are.
+    """
+    widths = (energies[:, 0] != BEYOND).sum(-1)
+    made = {w: work(torch.from_numpy(energies[widths == w, :, :w]), widths == w) for w in widths}
+    first = next(iter(made.values())).numpy()
+    shape = (*energies.shape[:2], energies.shape[2])[: first.ndim]
+    whole = np.zeros(shape, first.dtype)
+    for width, part in made.items():
+        whole[widths == width, ..., : part.shape[-1]] = part.numpy()
+    return whole
 
 
 def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
-    return method.key_widths(torch.from_numpy(energies)).numpy()
+    return _by_width(energies, lambda own, _: method.key_widths(own))
 
 
 def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
-    depths = method.key_bits(torch.from_numpy(energies))
-    if depths is not None:
-        return depths.numpy().astype(np.int32)
+    width = int((energies[0, 0] != BEYOND).sum())
+    if method.key_bits(torch.from_numpy(energies[:1, :, :width])) is not None:
+        depths = _by_width(energies, lambda own, _: cast(Tensor, method.key_bits(own)))
+        return depths.astype(np.int32)
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
     return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
 
 
 def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
     """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
-    level = method.water_level(torch.from_numpy(energies))
-    total = max(float(energies[layer, head].sum()), 1e-30)
+    widths = (energies[:, 0] != BEYOND).sum(-1)
+    own = energies[widths == widths[layer], :, : widths[layer]]
+    level = method.water_level(torch.from_numpy(own))
+    total = max(float(energies[layer, head, : widths[layer]].sum()), 1e-30)
     return None if level is None else level / total
 
 
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
-    energies = np.stack([layer.value_energy / max(1, layer.count) for layer in trace.layers])
-    return method.value_widths(torch.from_numpy(energies)).numpy()
+    energies = _joined([layer.value_energy / max(1, layer.count) for layer in trace.layers])
+    return _by_width(energies, lambda own, _: method.value_widths(own))
 
 
 def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
     """Captured energy [layers, kv heads] at the method's widths; energies: `spectra`."""
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
-    total = np.maximum(energies.sum(-1), 1e-30)
+    total = np.maximum(np.where(energies == BEYOND, 0.0, energies).sum(-1), 1e-30)
     return (np.where(inside, energies, 0.0).sum(-1) / total).astype(np.float32)
 
 
 def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
     """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
+    tokens = [layer.count for layer in trace.layers]
+    return _bytes(trace, method, energies, tokens)
+
+
+def _bytes(
+    trace: Trace, method: ChannelMethod, energies: Floats, tokens: Sequence[int]
+) -> NDArray[np.int64]:
+    """Bytes [layers, kv heads] of so many tokens in each layer."""
     keys, values = key_widths(method, energies), value_widths(trace, method)
-    tokens = torch.tensor([[layer.count] for layer in trace.layers])
-    d = energies.shape[-1]
-    return method.head_bytes(
-        torch.from_numpy(keys), torch.from_numpy(values), tokens, d, trace.itemsize
-    ).numpy()
+    counts = np.array(tokens)[:, None]
+
+    def of(own: Tensor, rows: NDArray[np.bool_]) -> Tensor:
+        kept, held, count = (torch.from_numpy(part[rows]) for part in (keys, values, counts))
+        return method.head_bytes(kept, held, count, own.shape[-1], trace.itemsize)
+
+    return _by_width(energies, of)
 
 
 def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
@@ -213,14 +255,8 @@ def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
     Heads, widths, bases and masks are counted as the methods count them.
     """
     method, pruner = settings.channels, settings.tokens
-    keys, values = key_widths(method, energies), value_widths(trace, method)
-    rows = [[tokens] for tokens in pruner.tokens_by_layer(len(keys), trace.visual_tokens)]
-    return int(
-        method.head_bytes(
-            torch.from_numpy(keys), torch.from_numpy(values), torch.tensor(rows),
-            energies.shape[-1], trace.itemsize,
-        ).sum()
-    )  # fmt: skip
+    tokens = pruner.tokens_by_layer(len(energies), trace.visual_tokens)
+    return int(_bytes(trace, method, energies, tokens).sum())
 
 
 def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:

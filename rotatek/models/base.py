@@ -14,6 +14,7 @@ from transformers.cache_utils import Cache
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers, device_of
+from rotatek.bridge.kv_sharing import kv_shapes
 from rotatek.bridge.scope import own_calls
 from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.token_plan import visual_ids
@@ -74,7 +75,8 @@ class Embedded:
     embeds: [B, L, hidden]; positions: [B, L] or [3, B, L] (M-RoPE); visual, valid: [B, L] bool;
     next_position: [B] the position of the first generated token; kept: [N] bool on the CPU, the
     visual tokens left by an encoder-stage pruner, or None; deeper: [D, visual tokens, hidden], the
-    additions of the first D layers to the visual tokens (DeepStack), or None.
+    additions of the first D layers to the visual tokens (DeepStack), or None; words: [B, L] ids,
+    0 for visual tokens and padding.
     """
 
     embeds: Tensor
@@ -84,6 +86,7 @@ class Embedded:
     next_position: Tensor
     kept: Tensor | None = None
     deeper: Tensor | None = None
+    words: Tensor | None = None
 
     def inputs(self) -> dict[str, Tensor]:
         """As `RotateKCache` wants them."""
@@ -104,6 +107,13 @@ class VisionLanguageModel:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
+
+    def check(self) -> None:
+        """Try whether this adapter suits the model; those of one family do.
+
+        Raises:
+            ModelUnsupported: where its answers would not be the model's.
+        """
 
     def optimise_for_gpu(self) -> None:
         """Replace layers by versions that are faster on a GPU (`rotatek.models.fused`). A family
@@ -134,12 +144,9 @@ class VisionLanguageModel:
     def full_bytes(self, tokens: int, states: int = 1) -> int:
         """Bytes an uncompressed cache of `tokens` tokens takes, with the states of so many prompts
         in layers that have one in place of Keys."""
-        config = self.text_config
-        heads = config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
         itemsize = self.model.get_input_embeddings().weight.element_size()
-        kv_heads = config.num_key_value_heads or heads
-        keys = full_kv_bytes(self.key_layers, kv_heads, width, tokens, itemsize)
+        shapes = kv_shapes(self.model)
+        keys = sum(full_kv_bytes(1, heads, width, tokens, itemsize) for heads, width in shapes)
         return keys + states * self.state_bytes
 
     @cached_property
@@ -395,7 +402,8 @@ class VisionLanguageModel:
         positions, after = self.positions(prompt)
         visual = prompt.visual
         if not prompt.pixels.runs:
-            return Embedded(embeds, positions, visual, torch.ones_like(visual), after)
+            valid = torch.ones_like(visual)
+            return Embedded(embeds, positions, visual, valid, after, words=words)
         features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
         first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
         embeds = embeds.masked_scatter(visual[..., None], first)
@@ -403,9 +411,11 @@ class VisionLanguageModel:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
             embeds, positions, visual = embeds[:, rows], positions[..., rows], visual[:, rows]
+            words = words[:, rows]
             deeper = None if deeper is None else deeper[:, kept]
             kept = kept.cpu()
-        return Embedded(embeds, positions, visual, torch.ones_like(visual), after, kept, deeper)
+        valid = torch.ones_like(visual)
+        return Embedded(embeds, positions, visual, valid, after, kept, deeper, words)
 
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""
@@ -457,6 +467,7 @@ def collate(prompts: Sequence[Embedded]) -> Embedded:
             positions=pad_left(p.positions, length, -1),
             visual=pad_left(p.visual, length, 1),
             valid=pad_left(p.valid, length, 1),
+            words=None if p.words is None else pad_left(p.words, length, 1),
         )
         for p in prompts
     ]
@@ -470,4 +481,5 @@ def collate(prompts: Sequence[Embedded]) -> Embedded:
         deeper=None
         if prompts[0].deeper is None
         else torch.cat([p.deeper for p in prompts if p.deeper is not None], 1),
+        words=None if padded[0].words is None else torch.cat([p.words for p in padded]),
     )

@@ -6,6 +6,7 @@ from transformers import AutoProcessor
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava_next.image_processing_pil_llava_next import (
@@ -21,6 +22,7 @@ from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModelUnsupported
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.gemma3 import Gemma3
+from rotatek.models.gemma4 import Gemma4
 from rotatek.models.generic import Generic
 from rotatek.models.internvl import InternVL
 from rotatek.models.llava import Llava
@@ -59,6 +61,7 @@ FAMILIES: Final[dict[str, Family]] = {
         (Idefics3, Idefics3ImageProcessorPil),
         (InternVL, GotOcr2ImageProcessorPil),
         (Gemma3, Gemma3ImageProcessorPil),
+        (Gemma4, Gemma4ImageProcessorPil),
     )
 }
 OTHERS: Final = Family(Generic, AutoProcessor)

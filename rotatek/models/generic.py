@@ -1,19 +1,33 @@
 """Any other family with an image token: its own processor writes the prompt, its own forward reads
-it. The positions of its visual tokens on the picture are unknown."""
+it. Where its visual tokens lie on the picture is known if the processor's shapes say so."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 import torch
 from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicCache
 
+from rotatek.bridge.language_inputs import language_inputs
+from rotatek.bridge.scope import own_calls
 from rotatek.errors import ModelUnsupported
-from rotatek.models.base import Pixels, VisionLanguageModel
+from rotatek.inputs.token_grid import Grid
+from rotatek.models.base import Embedded, Pixels, Prompt
+from rotatek.models.deepstack import DeepStack, with_additions
+
+KINDS: Final = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
+TEXT: Final = ("input_ids", "attention_mask", *KINDS)
+PLACEHOLDERS: Final = ("image_placeholder_token", "image_token", "boi_token")
+AROUND: Final = ("start_", "", "end_")
+BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 
-class Generic(VisionLanguageModel):
+class Generic(DeepStack):
     """A model of an unknown family, with its `AutoProcessor` as image processor."""
 
     family: ClassVar[str] = "other"
@@ -25,44 +39,207 @@ class Generic(VisionLanguageModel):
         if not tokenizer.chat_template:
             tokenizer.chat_template = getattr(images, "chat_template", None)
 
-    @property
-    def placeholder(self) -> str:
-        """The processor's placeholder of a picture."""
-        return str(getattr(self.images, "image_token", None) or super().placeholder)
+    @cached_property
+    def placeholder(self) -> str:  # type: ignore[override]
+        """The text of a picture that the processor turns into visual tokens."""
+        told = [str(getattr(self.images, name, None) or "") for name in PLACEHOLDERS]
+        told.append("".join(getattr(self.images, f"image_{name}token", "") for name in AROUND))
+        seen = {}
+        for text in filter(None, told):
+            with suppress(ModelUnsupported):
+                ids = self._processed(BLANK, "", text)["input_ids"]
+                seen[text] = int(self._visual(ids).sum())
+        if not any(seen.values()):
+            raise self._unread("its processor names no text that becomes a picture")
+        return max(seen, key=lambda text: seen[text])
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
-        """Let the processor turn each picture into tensors and text."""
-        texts, runs, made = [], [], []
-        for image in images:
-            out = self.images(
-                text=self.placeholder, images=[image], return_tensors="pt",
-                add_special_tokens=False,
-            )  # fmt: skip
-            ids = out.pop("input_ids")[0].tolist()
-            shortened, lengths = collapsed(ids, self.visual_ids)
-            texts.append(self.tokenizer.decode(shortened, clean_up_tokenization_spaces=False))
-            runs += lengths
-            made.append({k: v for k, v in out.items() if isinstance(v, Tensor) and k not in _TEXT})
-        tensors = {name: torch.cat([one[name] for one in made]) for name in made[0]}
-        tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
-        return Pixels(tensors, tuple(runs), (), tuple(texts), tuple(runs))
+        """Let the processor turn pictures into tensors and text.
 
+        Raises:
+            ModelUnsupported: where it makes no visual tokens of them, or others of several pictures
+                together than of each alone.
+        """
+        texts, runs = [], []
+        for image in images:
+            out = self._processed([image])
+            ids, lengths = collapsed(out["input_ids"][0].tolist(), self.visual_ids)
+            texts.append(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+            runs.append(lengths)
+        if len(images) > 1:
+            out = self._processed(images)
+        counts = tuple(length for lengths in runs for length in lengths)
+        if not counts or int(self._visual(out["input_ids"]).sum()) != sum(counts):
+            raise self._unread("pictures become other tokens than its processor says")
+        tensors = {
+            name: value.to(self.device)
+            for name, value in out.items()
+            if isinstance(value, Tensor) and name not in TEXT
+        }
+        return Pixels(tensors, counts, self._grids(tensors, runs), tuple(texts), counts)
+
+    def _processed(
+        self, images: Sequence[Image.Image], question: str = "", placeholder: str = ""
+    ) -> Any:
+        """The processor's output for pictures and a text.
+
+        Raises:
+            ModelUnsupported: where it does not take them, for whatever reason.
+        """
+        text = (placeholder or self.placeholder) * len(images) + question
+        try:
+            return self.images(
+                text=text, images=list(images), return_tensors="pt", add_special_tokens=False
+            )
+        except Exception as error:  # a processor's own checks raise anything
+            raise self._unread("its processor does not take these pictures") from error
+
+    def _visual(self, ids: Tensor) -> Tensor:
+        return torch.isin(ids, torch.tensor(self.visual_ids, device=ids.device))
+
+    def _unread(self, why: str) -> ModelUnsupported:
+        return ModelUnsupported(
+            f"Models of type {self.model.config.model_type!r} cannot be asked here: {why}. Use "
+            "`model.generate` with a `RotateKCache`, or one of the families that "
+            "`python -m rotatek info` lists."
+        )
+
+    def _grids(self, tensors: dict[str, Tensor], runs: Sequence[Sequence[int]]) -> tuple[Grid, ...]:
+        """The pictures' grids, where the processor counts patches, or tells a whole number of them.
+
+        Args:
+            tensors: the processor's.
+            runs: the lengths of each picture's runs of visual tokens.
+        """
+        vision, start, grids = getattr(self.model.config, "vision_config", None), 0, []
+        merge = int(getattr(vision, "spatial_merge_size", None) or 1)
+        merge = int(getattr(self.model.config, "spatial_merge_size", None) or merge)
+        sides, unit = tensors.get("image_grid_thw"), merge
+        if sides is None and "image_sizes" in tensors:
+            sides, unit = tensors["image_sizes"], merge * int(getattr(vision, "patch_size", 0))
+        if sides is None or len(sides) != len(runs) or not unit:
+            return ()
+        if bool((sides[:, -2:] % unit).any()):
+            return ()
+        for (rows, columns), lengths in zip((sides[:, -2:] // unit).tolist(), runs, strict=True):
+            if rows * columns != sum(lengths) or min(rows, columns) < 2:
+                return ()
+            grids.append(Grid(rows, columns, start))
+            start += rows * columns
+        return tuple(grids)
+
+    @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
         """The result of the model's own `get_image_features` for the processor's tensors.
 
         Raises:
             ModelUnsupported: where it has none, or does not take them.
         """
+        owners = (self.model, getattr(self.model, "model", None))
+        encode = next(
+            (o.get_image_features for o in owners if hasattr(o, "get_image_features")), None
+        )
+        if encode is None:
+            raise self._unread("its class does not encode pictures separately")
         try:
-            return super().features(pixels)
-        except (AttributeError, TypeError) as error:
-            raise ModelUnsupported(
-                f"Models of type {self.model.config.model_type!r} do not encode pictures in a way "
-                "that RotateK can read. `python -m rotatek info` lists the families that work."
-            ) from error
+            return with_additions(encode(**pixels.tensors, return_dict=True))
+        except TypeError as error:
+            raise self._unread("its class encodes pictures in a way of its own") from error
+
+    def besides(self, embedded: Embedded) -> dict[str, Any]:
+        """The kinds of the tokens, under each name that the model's own forward knows."""
+        return {name: kind * embedded.visual.long() for name, kind in self._kinds.items()}
+
+    @cached_property
+    def _kinds(self) -> dict[str, int]:
+        """The kind of a visual token, as the processor gives it."""
+        out = self._processed(BLANK)
+        visual = self._visual(out["input_ids"])
+        known = [name for name in KINDS if name in self._takes]
+        return {name: int(out[name][visual].max()) if name in out else 1 for name in known}
+
+    @property
+    def _takes(self) -> Mapping[str, Any]:
+        """What the model's own forward takes."""
+        return inspect.signature(type(self.model).forward).parameters
+
+    def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
+        """Those of the model's own rule, where it has one (M-RoPE): [axes, 1, L]."""
+        positions, after = super().positions(prompt)
+        if self._index is None:
+            return positions, after
+        if not prompt.pixels.runs:  # of texts alone, the same on every axis
+            return positions.expand(self._axes, -1, -1), after
+        takes, tensors = inspect.signature(self._index).parameters, prompt.pixels.tensors
+        given = {name: value for name, value in tensors.items() if name in takes}
+        if "mm_token_type_ids" in takes:
+            given["mm_token_type_ids"] = prompt.visual.int()
+        if "attention_mask" in takes:
+            given["attention_mask"] = torch.ones_like(prompt.ids)
+        positions, _ = self._index(prompt.ids, **given)
+        return positions, positions[..., -1].amax(0) + 1
+
+    @cached_property
+    def _index(self) -> Any:
+        """The model's own rule of positions, or None where they count tokens."""
+        owners = (self.model, getattr(self.model, "model", None))
+        return next((o.get_rope_index for o in owners if hasattr(o, "get_rope_index")), None)
+
+    @cached_property
+    def _axes(self) -> int:
+        """Axes of M-RoPE positions; 0 where positions count tokens."""
+        return 0 if self._index is None else len(self.positions(self._tried())[0])
+
+    def positions_at(self, position: Tensor) -> Tensor:
+        """[B, 1], or with axes [axes, B, 1]: text has the same position on each."""
+        at = super().positions_at(position)
+        return at.expand(self._axes, -1, -1) if self._axes else at
+
+    def _tried(self) -> Prompt:
+        """A blank picture and a word."""
+        ids = self._processed(BLANK, " a")["input_ids"].to(self.device)
+        return Prompt(ids, self._visual(ids), self.preprocess(BLANK))
+
+    @torch.inference_mode()
+    def check(self) -> None:
+        """Compare what reaches the language model when its own class reads a picture with what
+        reaches it from here.
+
+        Raises:
+            ModelUnsupported: where they differ, so that answers would, too.
+        """
+        prompt = self._tried()
+        embedded = self.embed(prompt)
+        given = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
+        given |= prompt.pixels.tensors | self.besides(embedded)
+        known = {name: value for name, value in given.items() if name in self._takes}
+        own = language_inputs(self.model, lambda: self.model(**known))
+        if isinstance(own.get("attention_mask"), Tensor) and own["attention_mask"].dim() == 2:
+            del own["attention_mask"]  # it hides nothing
+        if own.get("position_ids") is None:
+            own["position_ids"] = torch.arange(prompt.ids.shape[1], device=self.device)[None]
+        try:
+            ours = language_inputs(self.model, lambda: self.read(embedded, DynamicCache()))
+        except RuntimeError as error:  # of a class that needs the ids
+            raise self._unread("its language model needs more than visual tokens") from error
+        mine, theirs = dict(_tensors(ours)), dict(_tensors(own))
+        same = mine.keys() == theirs.keys() and all(
+            mine[name].shape == theirs[name].shape
+            and torch.allclose(mine[name].float(), theirs[name].float(), rtol=1e-2, atol=1e-2)
+            for name in mine
+        )
+        if not same:
+            raise self._unread("its language model is given more than visual tokens")
 
 
-_TEXT = ("attention_mask", "token_type_ids", "mm_token_type_ids")
+def _tensors(given: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in nested arguments, by its place."""
+    if isinstance(given, Tensor):
+        yield name, given
+    elif isinstance(given, Mapping | list | tuple):
+        items = given.items() if isinstance(given, Mapping) else enumerate(given)
+        for key, value in items:
+            yield from _tensors(value, f"{name}.{key}")
 
 
 def collapsed(ids: Sequence[int], visual: Sequence[int]) -> tuple[list[int], list[int]]:

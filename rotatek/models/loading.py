@@ -180,6 +180,7 @@ def load(
         raise incomplete(checkpoint.name) from exc
     _find_template(tokenizer, Path(source))
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    vlm.check()
     if vlm.device.type == "cuda":
         vlm.optimise_for_gpu()
     return vlm

@@ -1,6 +1,7 @@
 """A column's attention over its own cache, for every method."""
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -17,7 +18,13 @@ from rotatek.inspect.answer_attention import (
 from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import BASELINE, Settings
+from tests.families import EVERY
 from tests.fixtures import Picture, present
+
+
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_5"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return Engine(EVERY[request.param]())
 
 
 def attention_of(

@@ -60,7 +60,7 @@ def processed(
         texts.append(text)
     vlm.tokenizer.pad_token = vlm.tokenizer.pad_token or vlm.tokenizer.eos_token
     padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
-    nested = family in ("gemma3", "smolvlm", "idefics3")
+    nested = family in ("gemma3", "gemma4", "smolvlm", "idefics3")
     given = [[image] for image in images] if nested else images
     processor = real_processor(family, vlm)
     inputs = dict(processor(images=given, text=texts, return_tensors="pt", **padding))

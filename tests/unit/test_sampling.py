@@ -10,7 +10,7 @@ from transformers.generation import logits_process as theirs
 
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Token
+from rotatek.engine.events import Failed, Finished, Token
 from rotatek.engine.noise import gumbel, keys_of
 from rotatek.engine.token_choice import RowChoice, chosen, likeliest, warped
 from rotatek.errors import SchemaBroken, SettingError
@@ -287,11 +287,9 @@ def test_a_schema_that_breaks_ends_its_own_answer_only(
     alone = ids([*Engine(vlm).answer(plain, BASELINE)])
     monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
     broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
-
-    def events(request: Request) -> list[Event]:
-        return [*engine.answer(request, BASELINE)]
-
-    whole, (*before, last) = at_once([partial(events, one) for one in (plain, broken)])
+    whole, (*before, last) = at_once(
+        [partial(lambda own: [*engine.answer(own, BASELINE)], own) for own in (plain, broken)]
+    )
     assert ids(whole) == alone
     assert isinstance(last, Failed) and isinstance(last.error, SchemaBroken)
     assert len([e for e in before if isinstance(e, Token)]) == 3

@@ -16,7 +16,7 @@ from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import DeviceTurns
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Queued, Token
+from rotatek.engine.events import Failed, Finished, Queued, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -221,11 +221,7 @@ def test_a_row_that_fails_takes_nobody_with_it(
     last = max(len(r.question) for r, _ in others) + 200
     failing(monkeypatch, lambda places: max(places) > last, RuntimeError("one bad row"))
     work = [*others, (long, {"x": KINDS["rotated"]})]
-
-    def answered(request: Request, columns: dict[str, Settings]) -> list[Event]:
-        return list(engine.compare(request, columns))
-
-    found = at_once([partial(answered, *own) for own in work])
+    found = at_once([partial(lambda own: list(engine.compare(*own)), own) for own in work])
     assert [ids(events) for events in found[:3]] == alone
     assert isinstance(found[3][-1], Failed)
     assert engine.state().failed == 1 and engine.scheduler.bytes == 0

@@ -143,6 +143,12 @@ def test_an_empty_cache_and_a_plain_one_are_not_saved(
     with pytest.raises(errors.CacheFileUnwritable):
         cache.save(tmp_path / "no folder" / "none")
     assert not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")  # as a device: it would be replaced by a file
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(errors.CacheFileUnwritable):
+            cache.save(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"] and (tmp_path / "pipe").is_fifo()
 
 
 def test_a_failed_write_leaves_the_file_that_was_there(
