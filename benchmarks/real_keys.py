@@ -26,7 +26,8 @@ from benchmarks.bits_quality import change
 from benchmarks.key_spectra import Spectra
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.fitness import decoder_layers
+from rotatek.bridge.fitness import attention_layers
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
@@ -153,7 +154,7 @@ def compressed_bytes(plain: Cache, question: int) -> int:
         question: tokens of the question.
     """
     length, total = plain.get_seq_length(), 0
-    for layer in plain.layers:
+    for layer in key_layers(plain):
         held = layer.keys.shape[2]
         kept = held - min(held, question) - (BEFORE if held == length else 0)
         total += (layer.keys.nbytes + layer.values.nbytes) * kept // held
@@ -206,7 +207,8 @@ def rows_of(
         for label, cache in zip(labels, caches, strict=True):
             count = cache.bytes()
             got = scored(model, cache, tail)
-            yield row_of(known, label, (count.total - count.parts["text"]) / full, sure, got, said)
+            held = count.total - count.parts["text"] - count.parts["state"]
+            yield row_of(known, label, held / full, sure, got, said)
             cache.close()
 
 
@@ -214,7 +216,7 @@ def filled(
     model: PreTrainedModel, read: Tensor, visual: Tensor, settings: Sequence[Settings]
 ) -> list[RotateKCache]:
     """Caches of settings that drop the same tokens, from one prefill of read [1, L]."""
-    layout, layers = layout_of(model, {"visual": visual}), len(decoder_layers(model))
+    layout, layers = layout_of(model, {"visual": visual}), len(attention_layers(model))
     plan = TokenPlan(layout, settings[0].pruning, layers)
     caches = [RotateKCache(model, {"visual": visual}, one, plan=plan) for one in settings]
     shared = SharedPrefill(plan, caches, timed=False)

@@ -36,6 +36,7 @@ from benchmarks.real_keys import (
 from benchmarks.stored_sizes import tensors_of
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.evaluation.real_keys import FIRST, Divergence, write
@@ -110,10 +111,10 @@ def calibrated(
 
 def bytes_of(cache: RotateKCache) -> int:
     """Of a cache's file, without its text's."""
-    stores = [layer.store for layer in cache.layers]
+    stores = [layer.store for layer in key_layers(cache)]
     if isinstance(cache.settings.channels, Kvtc):
         return stored(stores)
     with TemporaryDirectory() as folder:
         whole = cache.save(Path(folder) / "cache")
-    text = [each for layer in cache.layers for each in tensors_of(layer.state()["text"])]
+    text = [each for layer in key_layers(cache) for each in tensors_of(layer.state()["text"])]
     return whole - len(cache_file.packed(text, "{}"))

@@ -108,18 +108,21 @@ def _heads(planes: Planes, lengths: Sequence[int], values: bool) -> Iterator[_He
 
 
 @lru_cache(maxsize=1)
+@torch.inference_mode(False)  # a tensor for every later call
 def _masks() -> Tensor:
     """[4, 1] uint8: those of a byte's digits."""
     return 3 << 2 * torch.arange(DIGITS, dtype=torch.uint8)[:, None]
 
 
 @lru_cache(maxsize=1)
+@torch.inference_mode(False)  # a tensor for every later call
 def _powers() -> Tensor:
     """[4, 1]: what takes off the power that a mask leaves."""
     return 0.25 ** torch.arange(DIGITS, dtype=torch.float32)[:, None]
 
 
 @lru_cache(maxsize=1)
+@torch.inference_mode(False)  # a tensor for every later call
 def _centres() -> Tensor:
     """[4, 1]: the middle of what a masked digit may be."""
     return 1.5 / _powers()

@@ -261,7 +261,7 @@ def _masked(values: Tensor, live: Tensor) -> Tensor:
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
-    every = -live.view(len(live), -1, live.shape[-1], 1).int()
+    every = -live.view(len(live), *(live.shape[1:-1] or (1,)), live.shape[-1], 1).int()
     return (values.view(torch.int32) & every).view(torch.float32)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.fixtures import Together
+from tests.fixtures import Together, at_once
 
 if TYPE_CHECKING:
     import torch
@@ -89,24 +89,7 @@ def encode() -> Callable[..., bytes]:
 def together() -> Together:
     """Run several calls at once and re-raise what any of them raised."""
 
-    def run(calls: list[Callable[[], None]]) -> None:
-        raised: list[BaseException] = []
-
-        def guard(call: Callable[[], None]) -> None:
-            try:
-                call()
-            except BaseException as error:  # handed to the main thread below
-                raised.append(error)
-
-        threads = [threading.Thread(target=guard, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-        if raised:
-            raise raised[0]
-
-    return run
+    return at_once
 
 
 @pytest.fixture

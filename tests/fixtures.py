@@ -1,7 +1,8 @@
 """Types of shared fixtures, and small helpers."""
 
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +12,12 @@ from PIL import Image
 if TYPE_CHECKING:  # most tests need no browser
     from playwright.sync_api import Page
 
+    from rotatek.engine.events import Event
+
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
 Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
 Shoot = Callable[["Page", str], None]  # keeps a full-page screenshot under a name
-Together = Callable[[list[Callable[[], None]]], None]  # runs calls at once, raises what they raise
+Together = Callable[[list[Callable[[], None]]], list[None]]  # see `at_once`
 
 Value = TypeVar("Value")
 
@@ -28,6 +31,39 @@ def present(value: Value | None) -> Value:
     """A value that must not be None at this point of a test."""
     assert value is not None
     return value
+
+
+def at_once(calls: Sequence[Callable[[], Value]]) -> list[Value]:
+    """What calls return that run at the same time; what one of them raises is raised."""
+    found: dict[int, Value] = {}
+    raised: list[BaseException] = []
+
+    def run(number: int, call: Callable[[], Value]) -> None:
+        try:
+            found[number] = call()
+        except BaseException as error:  # handed to the main thread below
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if raised:
+        raise raised[0]
+    return [found[number] for number in range(len(calls))]
+
+
+def tokens_of(events: "Iterable[Event]") -> dict[str, list[int]]:
+    """The tokens of every column; none may fail."""
+    from rotatek.engine.events import Failed, Token  # after the environment is set up
+
+    said: dict[str, list[int]] = {}
+    for event in events:
+        assert not isinstance(event, Failed), event
+        if isinstance(event, Token):
+            said.setdefault(event.column, []).append(event.token_id)
+    return said
 
 
 def free_port() -> int:

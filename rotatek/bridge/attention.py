@@ -37,7 +37,7 @@ from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
 from rotatek.bridge.scope import Call, current_call, is_own, own_calls
 from rotatek.bridge.state_layers import key_layers
-from rotatek.errors import ModelUnsupported, Stopped
+from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
 
 
 class Layer(Protocol):
@@ -258,7 +258,12 @@ def rotatek_attention(
         return layer.lend(module, query, full), None
     if call is not None:
         call.attended += 1
-    return layer.attend(module, query, key, value, full), None
+    kind = query.device.type
+    if not torch.is_autocast_enabled(kind):
+        return layer.attend(module, query, key, value, full), None
+    query, key, value = (part.to(torch.get_autocast_dtype(kind)) for part in (query, key, value))
+    with torch.autocast(kind, enabled=False):  # our products choose their own precision
+        return layer.attend(module, query, key, value, full), None
 
 
 def _check_arguments(
@@ -302,7 +307,8 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     cache, call = cache_among(kwargs), current_call()
     if call is not None:
         return model._call_impl(*args, **_keep_additions(cache, kwargs))
-    cache.meet(kwargs)
+    _check_call(model, cache, kwargs)
+    cache.meet(model, kwargs)
     call, forward = Call(), vars(model).get("forward")
     bare = forward is None or hasattr(forward, "_torchdynamo_orig_callable")
     bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
@@ -316,7 +322,7 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
             raise ModelUnsupported(
                 f"{call.attended} of the {layers} layers with Keys of {type(model).__name__} "
                 "attended through the compressed cache. Do not compile parts with "
-                "`torch.compile`, or use a plain cache."
+                "`torch.compile`, turn gradient checkpointing off, or use a plain cache."
             )
         cache.end()
         if getattr(cache, "plan", None) is not None:
@@ -326,6 +332,25 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     run = getattr(cache, "run", None) if bare and isinstance(model, GenerationMixin) else None
     with call.going_on(), _hooked(model, getattr(cache, "plan", None), call):
         return counted(*args, **kwargs) if run is None else run(counted, args, kwargs)
+
+
+def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> None:
+    """Refuse a call that asks for what a compressed cache cannot give, or would give wrongly."""
+    if getattr(model, "_is_replica", False):
+        raise ModeUnsupported(
+            "DataParallel copies the model to several GPUs, and a compressed cache is on one. Call "
+            "its `module`."
+        )
+    if given.get("output_attentions"):
+        raise ModeUnsupported(
+            "Compressed attention has no attention maps. Leave output_attentions out, or use a "
+            "plain cache."
+        )
+    if given.get("labels") is not None and getattr(getattr(cache, "plan", None), "prunes", False):
+        raise ModeUnsupported(
+            "A loss needs all rows of the prompt, of which the pruner drops some. Leave labels or "
+            "the pruner out."
+        )
 
 
 def accepted(model: nn.Module) -> PreTrainedModel:

@@ -71,7 +71,8 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     Raises:
         ModelUnsupported: where there is none.
     """
-    found = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), None)
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    found = next((one for one in parts if isinstance(one, PreTrainedModel)), None)
     if found is None:
         raise ModelUnsupported(f"{type(model).__name__} is no model of transformers. Give one.")
     return found

@@ -99,15 +99,18 @@ def write(
     Raises:
         CompressorMissing: without zstandard.
         CacheNotStorable: for content of another kind.
-        CacheFileUnwritable: where the file cannot be written.
+        CacheFileUnwritable: where the file cannot be written, or is a folder or a device.
     """
     owner = owner or identity(model)
     tensors: dict[tuple, Tensor] = {}  # by address, so that a shared one is stored once
     tree = _as_tree(dict(content), tensors)
     told = [(_name(each.dtype), list(each.shape)) for each in tensors.values()]
     body = packed(tensors.values(), "\n".join(map(json.dumps, (owner, told, tree))))
-    path, prefix = Path(path), PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
+    path = Path(os.path.realpath(path))
+    prefix = PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise errors.CacheFileUnwritable
     try:
         try:
             with draft.open("wb") as file:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from rotatek.bridge.attention import tag
@@ -142,8 +143,8 @@ class CompressedLayer(CacheLayerMixin):
 def not_assisted() -> UserError:
     """The refusal of drafts, by an assistant or by prompt lookup."""
     return ModeUnsupported(
-        "Assisted decoding does not work with a compressed cache. Leave out the assistant, or "
-        "`prompt_lookup_num_tokens`."
+        "Assisted decoding does not work with a compressed cache, which cannot be cropped. Leave "
+        "out the assistant, or `prompt_lookup_num_tokens`."
     )
 
 
@@ -153,8 +154,8 @@ class AttendingCache(Cache):
 
     attends: ClassVar = True
 
-    def meet(self, given: Mapping[str, Any]) -> None:
-        """See a call's arguments before the model reads them."""
+    def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
+        """See a call's model and its arguments before the model reads them."""
 
     def end(self) -> None:
         """Every layer of the language model has run."""

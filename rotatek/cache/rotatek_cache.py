@@ -35,8 +35,14 @@ from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
-from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of, visual_ids
-from rotatek.errors import CacheNotStorable, ModeUnsupported, UserError
+from rotatek.cache.token_plan import (
+    TokenPlan,
+    another_prompt,
+    is_one_of,
+    layout_of,
+    visual_ids,
+)
+from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 from rotatek.methods.tokens.by_head import HeadPruner
@@ -61,6 +67,7 @@ class RotateKCache(RewindableCache):
 
     Raises:
         ModelUnsupported: for one whose attention is not computed here.
+        SettingError: for inputs or settings of another form.
         CalibrationUnusable: for a calibration file of another model, or a missing one.
     """
 
@@ -73,14 +80,16 @@ class RotateKCache(RewindableCache):
         recorder: Recorder | None = None,
         plan: TokenPlan | None = None,
     ) -> None:
-        settings = settings or Settings()
+        settings = Settings() if settings is None else settings
+        if not isinstance(settings, Settings):
+            raise SettingError("settings", "a Settings, as Settings.of(bits=2) makes", settings)
         model = accepted(model)
+        count = len(attention_layers(model))
+        plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
-        count = len(attention_layers(model))
         method = settings.channels
         filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
-        plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
 
@@ -156,15 +165,27 @@ class RotateKCache(RewindableCache):
             self.graph = False
             return forward(**kwargs)
 
-    def meet(self, given: Mapping[str, Any]) -> None:
+    def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
         """See a call's arguments before the model does: `expect` what `generate` brings by itself.
 
         Args:
+            model: that is called, or a part of it.
             given: arguments of the model's forward pass, or of its language model's.
 
         Raises:
-            ModeUnsupported: for assisted decoding.
+            ModeUnsupported: for assisted decoding, another model or another prompt, and behind a
+                call that broke off.
         """
+        owner = self._model()
+        if model is not owner and (owner is None or not _share_parts(model, owner)):
+            raise ModeUnsupported(
+                "The cache was made for another model. Make one for this model, or load it anew."
+            )
+        if len({layer.logical for layer in key_layers(self)}) > 1:
+            raise ModeUnsupported(
+                "An earlier call with this cache broke off. Call its `reset`, and give the whole "
+                "prompt again."
+            )
         if self._filled:
             self._look_for_pictures(given)
             if not torch.is_inference_mode_enabled():
@@ -172,6 +193,8 @@ class RotateKCache(RewindableCache):
                     layer.text.leave_inference()
                 for layer in state_layers(self):
                     change(layer, lambda t: t.clone() if t.is_inference() else t)
+            if torch.is_grad_enabled():
+                self._check_gradients()
             return
         if self._again:
             self._begin_again(given)
@@ -179,6 +202,19 @@ class RotateKCache(RewindableCache):
         drafted = kept - 1 if isinstance(kept, int) else 0
         if drafted > 0 and ids is not None and ids.shape[1] == self.plan.length + drafted:
             raise not_assisted()
+        if self._by_ids and ids is not None and not self.plan.is_of(is_one_of(ids, self._visual)):
+            raise another_prompt()
+
+    def _check_gradients(self) -> None:
+        """Refuse a step with gradients where PyTorch would, in words of its own."""
+        visual = key_layers(self)[-1].visual()
+        planes = None if visual is None else visual.key_planes
+        packed = planes is not None and planes.data.device.type == "cpu"
+        if packed or any(t.is_inference() for _, t in self.tensors()):
+            raise ModeUnsupported(
+                "Gradients do not go through this cache: it was filled in inference mode, or has "
+                "few bits. Call the model under `torch.no_grad()`."
+            )
 
     @property
     def _filled(self) -> bool:
@@ -373,6 +409,14 @@ class RotateKCache(RewindableCache):
             restore(layer, state_of(from_))
         return cache
 
+    def __deepcopy__(self, memo: Any) -> "RotateKCache":
+        return self.fork()
+
+    def __reduce__(self) -> Any:
+        raise CacheNotStorable(
+            "A compressed cache is not pickled. Write it with its `save`, and read it with `load`."
+        )
+
     def make_growing(self) -> None:
         """Let the text grow again after `reserve`: no graph writes to it any more, and no recorder
         reads it."""
@@ -417,6 +461,11 @@ class RotateKCache(RewindableCache):
         for layer in key_layers(self):
             layer.reset()
         forget_states(self)
+
+
+def _share_parts(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether one of two modules is a part of the other."""
+    return other in set(one.modules()) or one in set(other.modules())
 
 
 def _copied(thing: Any) -> Any:

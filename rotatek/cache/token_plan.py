@@ -18,7 +18,7 @@ from rotatek.bridge.narrowing import (
 )
 from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
-from rotatek.errors import ModelUnsupported, ModeUnsupported
+from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
 
@@ -148,6 +148,15 @@ class TokenPlan:
             self._views[width] = window_view_of(width, text, seen, count)
         return self._views[width]
 
+    def is_of(self, visual: Tensor) -> bool:
+        """Whether `visual` [B, L] bool may be its prompt's marks: `generate` repeats rows, and
+        `enter` refuses another number of them."""
+        own = self._first.visual
+        times = max(1, len(visual) // len(own))
+        own = own.repeat_interleave(times, 0).to(visual.device)
+        valid = self._first.valid.repeat_interleave(times, 0).to(visual.device)
+        return visual.shape != own.shape or bool(torch.equal(visual & valid, own & valid))
+
     def enter(
         self,
         layer: int,
@@ -218,9 +227,7 @@ class TokenPlan:
         layout = self._layout
         times, odd = divmod(len(hidden), len(layout.visual))
         if hidden.shape[1] != self.length or odd:
-            raise ModeUnsupported(
-                "The prompt must be processed in one piece, and be the one the cache was made for."
-            )
+            raise another_prompt()
         if times > 1:
             visual = layout.visual.repeat_interleave(times, 0)
             valid = layout.valid.repeat_interleave(times, 0)
@@ -338,13 +345,26 @@ def is_one_of(ids: Tensor, tokens: tuple[int, ...]) -> Tensor:
     return torch.isin(ids, torch.tensor(tokens, dtype=ids.dtype, device=ids.device))
 
 
+def another_prompt() -> UserError:
+    """The refusal of rows for which a plan was not made."""
+    return ModeUnsupported(
+        "The prompt must be processed in one piece, and be the one the cache was made for."
+    )
+
+
 def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     """The positions of visual tokens in a processor's output.
 
     Raises:
         ModelUnsupported: where the model has no image token. Use a vision-language model.
+        SettingError: for inputs of another form.
     """
-    visual = inputs.get("visual")
+    known = isinstance(inputs, Mapping)
+    visual = inputs.get("visual") if known else None
+    marks = inputs.get("input_ids") if known and visual is None else visual
+    if not isinstance(marks, Tensor) or marks.dim() != 2:
+        allowed = "the processor's output, with input_ids or visual as a tensor [B, L]"
+        raise SettingError("inputs", allowed, sorted(inputs) if known else type(inputs).__name__)
     if visual is None:
         tokens = visual_ids(model.config)
         if not tokens:

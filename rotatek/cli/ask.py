@@ -3,7 +3,7 @@ every page of a store."""
 
 import argparse
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import Final
 
@@ -11,7 +11,7 @@ from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
 from rotatek.cli.sampling_arguments import add_sampling, sampling_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
-from rotatek.cli.store_arguments import add_store_question, ask_store
+from rotatek.cli.store_arguments import STORE_FLAGS, add_store_question, ask_store
 from rotatek.errors import CacheNotStorable, UserError
 from rotatek.methods.settings import path_names
 
@@ -47,10 +47,17 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or 1 where a page of a store could not answer.
     """
+    if args.store is not None or args.load_cache is not None:
+        _refuse(
+            ["place"] if args.place is not None else [],
+            "{} has no effect: its pictures were read before. Leave it out.",
+        )
     if args.store is not None:
         return ask_store(args)
-    if args.csv is not None:
-        raise UserError("--csv is for the answers of a store. Add --store DIR, or leave it out.")
+    idle = [name for name, usual in STORE_FLAGS.items() if getattr(args, name) != usual]
+    _refuse(idle, "{} is for the answers of a store. Add --store DIR, or leave it out.")
+    if args.no_image:
+        _refuse(sorted(given(args)), "{} has no effect without an image. Leave it out.")
     args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
     found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
@@ -63,6 +70,16 @@ def run(args: argparse.Namespace) -> int:
                 if report["doubt"]:
                     print(report["doubt"], file=sys.stderr)
     return 0
+
+
+def _refuse(names: Iterable[str], sentence: str) -> None:
+    """Refuse the first flag of those that cannot act.
+
+    Raises:
+        UserError: the sentence, with the flag in it.
+    """
+    for name in names:
+        raise UserError(sentence.format("--" + name.replace("_", "-")))
 
 
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:

@@ -5,6 +5,7 @@ Answers go to stdout, everything else to stderr.
 
 import argparse
 import errno
+import io
 import os
 import signal
 import sys
@@ -85,12 +86,15 @@ def sentence_of(error: Exception) -> str:
 
 def _open_streams() -> None:
     """Write answers to stderr where the caller has closed stdout, and nowhere where that is closed,
-    too. No file gets the number of a closed stream, or what libraries print would be in it."""
+    too; what the terminal's encoding cannot say is written out. No file gets the number of a closed
+    stream, or what libraries print would be in it."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for the whole process
     sys.stdout = sys.stdout or sys.stderr
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:

@@ -2,12 +2,12 @@
 
 import argparse
 import csv
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from rotatek.cli.answers import print_json, say
 from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.cli.settings_arguments import given
 from rotatek.errors import StorageFull, StoreForeign, UserError
@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from rotatek.pictures import Answer, Pictures
 
 
+STORE_FLAGS: Final[dict[str, Any]] = {"csv": None, "at_once": 32, "memory": "2GB"}
+
+
 def add_bounds(parser: argparse.ArgumentParser) -> None:
     """Limits of the pictures' bytes."""
     parser.add_argument(
-        "--memory", default="2GB", metavar="BYTES", help="limit of pages in memory. Default: 2GB"
+        "--memory",
+        default=STORE_FLAGS["memory"],
+        metavar="BYTES",
+        help="limit of pages in memory. Default: 2GB",
     )
 
 
@@ -31,7 +37,11 @@ def add_store_question(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="with --store: also write the answers there")
     parser.add_argument(
-        "--at-once", type=int, default=32, metavar="N", help="with --store: pages a batch"
+        "--at-once",
+        type=int,
+        default=STORE_FLAGS["at_once"],
+        metavar="N",
+        help="with --store: pages a batch",
     )
     add_bounds(parser)
 
@@ -105,9 +115,11 @@ def ask_store(args: argparse.Namespace) -> int:
             failed += bool(answer.error)
             doubt = pictures.doubt(answer)
             doubted += bool(doubt)
-            _print(label, answer, doubt, args.json)
-            if table is not None:
-                table.add(label, answer, doubt)
+            try:
+                _print(label, answer, doubt, args.json)
+            finally:  # the table has what stdout did not take
+                if table is not None:
+                    table.add(label, answer, doubt)
     if doubted and not args.json:
         why = "Add --json or --csv FILE to read why."
         print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
@@ -121,10 +133,10 @@ def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
         told: dict[str, Any] = {"page": label, "answer": answer.text, "confidence": confidence}
         told |= {"doubt": doubt} if doubt else {}
         told |= {"error": answer.error} if answer.error else {}
-        print(json.dumps(told, ensure_ascii=False), flush=True)
+        print_json(told)
         return
     text = " ".join((answer.error and f"({answer.error})" or answer.text).split())
-    print(f"{label}\t{text}\t{confidence:.2f}", flush=True)
+    say(f"{label}\t{text}\t{confidence:.2f}")
 
 
 class _Table:
@@ -136,7 +148,8 @@ class _Table:
 
     def __init__(self, stack: ExitStack, path: Path) -> None:
         try:
-            self._file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+            file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+            self._file = stack.enter_context(file)
         except OSError as error:
             raise UserError("The CSV file cannot be written. Check its folder.") from error
         self._rows = csv.writer(self._file)

@@ -143,7 +143,7 @@ def summed_up(
     claim: tuple[str, str, str, str, str],
     pairs: Sequence[Pair],
     mean: str,
-    ends: Sequence[float],
+    ends: tuple[float, float, float],
     note: str = "",
 ) -> Found:
     """What came of a claim, of answers or of measured values.

@@ -19,6 +19,8 @@ MOST_ENTRIES: Final = 4096  # of a directory of TIFF or Exif, which has some thi
 MAX_RUN_BYTES: Final = 1_000_000  # of a run-length coded BMP, which Pillow reads in Python
 
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PNG_CHUNKS: Final = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"eXIf", b"IEND")
+_PNG_XMP: Final = b"XML:com.adobe.xmp\0\0"  # an uncompressed text, which may turn the picture
 _NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # behind the data of a scan
 _TIFF_MARKS: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _TIFF_WIDTHS: Final = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes by type
@@ -63,14 +65,18 @@ def header_of(data: bytes) -> Header | None:
 
 
 def _png(data: bytes) -> Header:
+    """Keeps the chunks of its pixels: Pillow gives a picture up for a longer text beside it."""
     size = struct.unpack(">II", data[16:24]) if data[12:16] == b"IHDR" and len(data) > 32 else None
-    at = 8
+    at, kept = 8, [data[:8]]
     while at + 12 <= len(data):
         length, kind = struct.unpack(">I4s", data[at : at + 8])
+        chunk = data[at : at + 12 + length]
+        if kind in _PNG_CHUNKS or chunk[8:].startswith(_PNG_XMP):
+            kept.append(chunk)
         at += 12 + length
         if kind == b"IEND":
-            return Header("PNG", size, data[:at])
-    return Header("PNG", size, data)
+            break
+    return Header("PNG", size, b"".join([*kept, data[at:] if kept[-1][4:8] != b"IEND" else b""]))
 
 
 def _jpeg(data: bytes) -> Header:
@@ -78,8 +84,10 @@ def _jpeg(data: bytes) -> Header:
     damaged = Header("JPEG", None, data)
     size, scans, at, notes = None, 0, 2, []
     while at + 2 <= len(data):
-        if data[at] != 0xFF:
-            return damaged
+        if data[at] != 0xFF:  # junk, which Pillow passes over, too
+            found = data.find(b"\xff", at)
+            at = len(data) if found < 0 else found
+            continue
         marker = data[at + 1]
         if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD8:  # fill byte, no payload
             at += 1 if marker == 0xFF else 2
@@ -101,8 +109,8 @@ def _jpeg(data: bytes) -> Header:
             scans += 1
             if scans * size[0] * size[1] > MAX_SCAN_PIXELS:
                 break
-            found = _NEXT_MARKER.search(data, end)
-            end = len(data) if found is None else found.start()
+            marked = _NEXT_MARKER.search(data, end)
+            end = len(data) if marked is None else marked.start()
         at = end
     own = data[:at] if at <= len(data) else data
     effort = 0 if size is None else scans * size[0] * size[1]

@@ -106,6 +106,7 @@ def read_call(
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
+    ignored.add("rotatek", None if chat.files else given.get("rotatek"))
     sampling, stop = sampling_of(given), _stops_of(given.get("stop"))
     options = given.get("stream_options") or {}
     ignored.rest(options, ("include_usage",), "stream_options")

@@ -166,6 +166,13 @@ def test_neutral_fields_are_no_fault() -> None:
     assert call.ignored == () and call.length == 9
 
 
+def test_settings_have_nothing_to_compress_in_a_chat_of_texts() -> None:
+    texts = [{"role": "user", "content": "What?"}]
+    assert read(texts, rotatek={"bits": 2}).ignored == ("rotatek",)
+    with pytest.raises(errors.SettingError):
+        read(texts, rotatek={"keep_tokens": 0.5})
+
+
 def test_what_changes_nothing_is_named() -> None:
     messages = [
         {"role": "system", "content": "x", "name": "me"},

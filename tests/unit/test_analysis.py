@@ -29,7 +29,6 @@ from rotatek.methods.channels.base import (
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import option
 from rotatek.methods.settings import Settings
-from tests.tiny import tiny_qwen
 
 D = 32  # of the tiny model's heads
 
@@ -67,12 +66,6 @@ def name(method: ChannelMethod) -> str:
     return repr(method).partition("keep")[0] + "-".join(
         str(getattr(method, field, "")) for field in ("weighting", "recovery")
     )
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    """A tiny random model in float32."""
-    return Engine(tiny_qwen())
 
 
 def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, RotateKCache]:

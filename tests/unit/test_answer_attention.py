@@ -18,13 +18,13 @@ from rotatek.inspect.answer_attention import (
 from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import BASELINE, Settings
+from tests.families import EVERY
 from tests.fixtures import Picture, present
-from tests.tiny import tiny_qwen
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
+@pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen3_5"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return Engine(EVERY[request.param]())
 
 
 def attention_of(

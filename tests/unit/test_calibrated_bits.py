@@ -1,7 +1,7 @@
 """Bits on axes of a calibration: nothing solved, no row held, and no other file accepted."""
 
-import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from rotatek.methods.channels.mixed_precision import moments
 from rotatek.methods.rotation.stored_bases import load_axes
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
-from tests.fixtures import Picture
+from tests.fixtures import Picture, at_once
 from tests.tiny import tiny_qwen
 from tests.unit.test_bits import Counted, D, states, stored
 
@@ -167,17 +167,7 @@ def test_rows_with_axes_of_their_own_and_of_a_calibration_are_answered_together(
 
     alone = [said(Engine(vlm), number) for number in range(6)]
     engine = Engine(vlm)
-    together: list[list[int]] = [[]] * 6
-
-    def one(number: int) -> None:
-        together[number] = said(engine, number)
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert together == alone
+    assert at_once([partial(said, engine, number) for number in range(6)]) == alone
     assert engine.scheduler.bytes == 0
 
 

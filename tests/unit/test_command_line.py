@@ -57,6 +57,24 @@ def test_a_question_without_a_picture(image: str, capsys: pytest.CaptureFixture[
     assert "give the QUESTION alone" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--no-image what? --bits 2", "--bits has no effect without an image. Leave it out."),
+        ("{image} what? --at-once 2", "--at-once is for the answers of a store. Add --store DIR"),
+        ("{image} what? --memory 1GB", "--memory is for the answers of a store. Add --store DIR"),
+        ("--store x what? --place @", "--place has no effect: its pictures were read before."),
+        ("--load-cache x what? --place @", "--place has no effect: its pictures were read"),
+    ],
+)
+def test_a_flag_that_cannot_act_is_refused(
+    words: str, said: str, image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["ask", *words.format(image=image).split()]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(said) and err.count("\n") == 1
+
+
 def test_a_picture_stands_first_unless_told(
     image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

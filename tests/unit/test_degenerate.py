@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from kernels.reference import expanded
@@ -94,6 +96,18 @@ def test_every_method_holds_few_tokens_as_it_holds_them_alone(name: str, tokens:
         (alone,) = stored(states([row]), settings)
         assert lost(found, alone) < 1e-4
     assert lost(together[2], rows[2]) < (1e-5 if name in ("rotatek", "full", "kivi") else 1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(CHANNELS)), st.integers(1, 14), st.integers(0, 14), st.integers(0, 9))
+def test_any_few_tokens_of_any_rank(name: str, tokens: int, rank: int, seed: int) -> None:
+    """As alone, whatever the method; exact where its basis can be."""
+    rows = [low_rank(tokens, rank, seed), low_rank(20, 20, seed + 1)]
+    found = stored(states(rows), Settings.of(channels=name))[0]
+    (alone,) = stored(states(rows[:1]), Settings.of(channels=name))
+    assert found.isfinite().all() and lost(found, alone) < 1e-4
+    if name == "full" or (name == "rotatek" and min(tokens - 1, rank) <= KEEP * WIDTH):
+        assert lost(found, rows[0]) < 2e-3
 
 
 @pytest.mark.parametrize("bits", [0.5, 1, 4])

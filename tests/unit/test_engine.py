@@ -3,6 +3,7 @@
 import pickle
 import threading
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from rotatek.inspect.trace_analysis import (
 from rotatek.methods.channels import RotateK
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TokenPruner
-from tests.fixtures import Picture, half
-from tests.tiny import tiny_llava, tiny_qwen
+from tests.fixtures import Picture, at_once, half
+from tests.tiny import tiny_llava
 
 COLUMNS = {
     "baseline": BASELINE,
@@ -34,11 +35,6 @@ COLUMNS = {
     "FastV": Settings.of(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0),
     "VisionZip": Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think"),
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
 
 
 def _request(picture: Picture, seed: int = 0, tokens: int = 6) -> Request:
@@ -174,17 +170,7 @@ def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture: P
         return next(e.answer for e in events if isinstance(e, Finished))
 
     alone = [answer(r) for r in requests]
-    together = [""] * 8
-
-    def run(number: int) -> None:
-        together[number] = answer(requests[number])
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert together == alone
+    assert at_once([partial(answer, request) for request in requests]) == alone
 
 
 def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:

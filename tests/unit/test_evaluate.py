@@ -35,7 +35,6 @@ from rotatek.evaluation.work_batches import size
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.tiny import TINY
 
 LIMITS = (6, 12)
 
@@ -46,11 +45,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     save_model(build_model(model_config(2, 2, 512, 64)), path)
     return path
-
-
-@pytest.fixture(scope="module", params=sorted(TINY))
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
 
 
 @pytest.fixture(scope="module")
@@ -428,7 +422,7 @@ def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
     ):
         command("--jobs", "2")
     with pytest.raises(SettingError, match="--part"):
-        command("--part", "3/2")
+        command("--part", "3/2", "--questions", "1", "--out", str(tmp_path))
     (tmp_path / "mine.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="settings file"):
         command("--settings", str(tmp_path / "mine.json"))

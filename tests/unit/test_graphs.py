@@ -4,7 +4,7 @@ import gc
 import inspect
 import weakref
 from copy import deepcopy
-from threading import Thread
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
-from tests.fixtures import Picture
+from tests.fixtures import Picture, at_once
 from tests.recorded import RecordedGraph
 from tests.tiny import TINY, tiny_qwen
 from tests.unit.test_other_families import CLASSES, prompted
@@ -118,11 +118,6 @@ class After(StoppingCriteria):
         return torch.full((len(input_ids),), input_ids.shape[1] >= self.length)
 
 
-@pytest.fixture(scope="module")
-def qwen() -> VisionLanguageModel:
-    return tiny_qwen()
-
-
 def test_streams_and_stops(qwen: VisionLanguageModel, picture: Picture, recorded: list) -> None:
     inputs = given(qwen, picture, "what is it?")
     texts = []
@@ -202,17 +197,8 @@ def test_two_threads_have_a_graph_each(
 ) -> None:
     inputs = [given(qwen, picture, text) for text in ("what is it?", "what is the total?")]
     wanted = [said(qwen, each, False)[0] for each in inputs]
-    found: dict[int, Any] = {}
-
-    def run(number: int) -> None:
-        found[number] = said(qwen, inputs[number], True)[0]
-
-    threads = [Thread(target=run, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(torch.equal(found[number], wanted[number]) for number in range(2))
+    found = at_once([partial(lambda own: said(qwen, own, True)[0], own) for own in inputs])
+    assert all(map(torch.equal, found, wanted))
     assert len(recorded) == 2
 
 

@@ -4,10 +4,13 @@ import io
 import struct
 import time
 import tracemalloc
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from rotatek import errors
@@ -58,6 +61,27 @@ def test_a_large_photo_with_a_film_is_decoded() -> None:
         assert open_image(photo + film(size)).size == (6120, 8160)
     own = headers.header_of(photo + film(1000))
     assert own is not None and own.data == photo
+
+
+def test_a_jpeg_with_junk_between_its_segments() -> None:
+    photo = save(smooth(300, 200), "JPEG")
+    first = 4 + struct.unpack(">H", photo[4:6])[0]
+    found = open_image(photo[:first] + b"\0abc" + photo[first:])
+    assert found.tobytes() == open_image(photo).tobytes()
+    with pytest.raises(errors.ImageDamaged):
+        open_image(photo[:first] + b"\0" * 5_000_000)
+
+
+@pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP", b"tEXt"])
+def test_a_png_with_a_long_or_broken_text_beside_its_pixels(kind: bytes) -> None:
+    """As programs write how they made it: Pillow gives the whole picture up."""
+    body = b"workflow\0" + {b"iTXt": b"\1\0\0\0", b"tEXt": b""}.get(kind, b"\0")
+    body += zlib.compress(b"x" * 3_000_000) if kind != b"tEXt" else b"x" * 3_000_000
+    picture = save(smooth(300, 200), "PNG")
+    for crc in (zlib.crc32(kind + body), 7):
+        chunk = struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+        found = open_image(picture[:33] + chunk + picture[33:])
+        assert found.tobytes() == open_image(picture).tobytes()
 
 
 def test_a_pictures_own_scans_count_still() -> None:
@@ -190,7 +214,7 @@ def test_notes_that_name_more_bytes_than_there_are(wrap: Any) -> None:
 
 def test_a_gif_whose_picture_reaches_beyond_its_screen() -> None:
     data = bytearray(save(smooth(64, 64), "GIF"))
-    at = data.index(b",")
+    at = data.index(b",", 13 + (3 << ((data[10] & 7) + 1)))  # behind its colours
     data[at + 5 : at + 9] = struct.pack("<HH", 60_000, 60_000)
     with pytest.raises(errors.ImageTooManyPixels):
         open_image(bytes(data))
@@ -227,3 +251,40 @@ def test_heic_of_the_extra() -> None:
         assert image.mode == "RGB" and set(image.size) == {80, 60}
     with pytest.raises(errors.ImageDamaged):
         open_image(buffer.getvalue()[:400])
+
+
+SHADES = Image.linear_gradient("L").resize((40, 30)).convert("RGB")
+ALONE = {format: save(SHADES, format) for format in FORMATS}
+FILM = b"\0\0\0\x10ftypmp42" + bytes(range(256))
+MARKS = [b"\xff\xd9", b"\xff\xda\0\x0c" * 9, b";", b"IEND", b"\0" * 300]
+BEHIND = st.binary(max_size=60) | st.sampled_from([FILM, ALONE["PNG"], *MARKS])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(set(FORMATS) - {"BMP", "TIFF", "AVIF"})), st.lists(BEHIND))
+def test_any_bytes_behind_a_picture_change_nothing(format: str, behind: list[bytes]) -> None:
+    alone = ALONE[format]
+    assert open_image(alone + b"".join(behind)).tobytes() == open_image(alone).tobytes()
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(
+        st.tuples(st.integers(0, 120), st.sampled_from([0, 1, 127, 128, 254, 255])), max_size=6
+    ),
+    st.integers(0, 400),
+)
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_a_damaged_head_is_a_picture_or_a_sentence(
+    format: str, edits: list[tuple[int, int]], cut: int
+) -> None:
+    data = bytearray(ALONE[format])
+    for at, value in edits:
+        data[at : at + 1] = bytes([value])
+    try:
+        image = open_image(bytes(data[: len(data) - cut]))
+    except errors.UserError as error:
+        assert error.message.endswith(".")
+        return
+    assert image.mode == "RGB" and min(image.size) >= 16

@@ -3,7 +3,6 @@
 import io
 import os
 import struct
-import threading
 import unicodedata
 import zlib
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from rotatek.inputs.request import (
     open_image,
 )
 from tests import fuzz
+from tests.fixtures import at_once
 
 
 def save(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
@@ -336,11 +336,7 @@ def test_eight_threads_at_once() -> None:
         for _ in range(5):
             results.append(open_image(GOOD_JPEG).tobytes())
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([work] * 8)
     assert len(results) == 40 and len(set(results)) == 1
 
 

@@ -26,7 +26,6 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import FastV, KeepAll, VisionZip
 from rotatek.models import Prompt, VisionLanguageModel
 from tests.fixtures import Picture
-from tests.tiny import TINY
 
 BIG = Shape(layers=28, kv_heads=4, width=128, visual=2880, text=60, itemsize=2)
 FORMS: list[dict[str, Any]] = [
@@ -35,11 +34,6 @@ FORMS: list[dict[str, Any]] = [
     {"channels": "spark", "recovery": "mean"}, {"keep_channels": 0.25},
     {"keep_channels": 0.25, "keep_values": 0.5, "cache_dtype": "int8"},
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=TINY)
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
 
 
 def prompt_of(vlm: VisionLanguageModel, picture: Picture) -> Prompt:

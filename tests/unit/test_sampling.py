@@ -1,7 +1,6 @@
 """The sampler: transformers' own distributions, equal draws alone and in a crowd."""
 
-import threading
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from transformers.generation import logits_process as theirs
 
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Token
+from rotatek.engine.events import Failed, Finished, Token
 from rotatek.engine.noise import gumbel, keys_of
 from rotatek.engine.token_choice import RowChoice, chosen, likeliest, warped
 from rotatek.errors import SchemaBroken, SettingError
@@ -19,7 +18,8 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.fixtures import Picture
+from tests.fixtures import Picture, at_once
+from tests.fixtures import tokens_of as ids
 from tests.tiny import TINY, tiny_qwen
 
 DRAWS = 20_000
@@ -181,15 +181,6 @@ def asked(picture: Picture, number: int, own: Sampling, tokens: int = 10) -> Req
     return make_request(picture(84, 84, seed=number), f"question {number}", tokens, sampling=own)
 
 
-def ids(events: Sequence[Event]) -> dict[str, list[int]]:
-    said: dict[str, list[int]] = {}
-    for event in events:
-        assert not isinstance(event, Failed), event
-        if isinstance(event, Token):
-            said.setdefault(event.column, []).append(event.token_id)
-    return said
-
-
 MIXED = (
     GREEDY, Sampling(temperature=2.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2),
     Sampling(frequency_penalty=1.5), Sampling(temperature=1.8, top_k=9, min_p=0.02, seed=3),
@@ -210,17 +201,11 @@ def test_a_crowd_changes_no_answer(
     alone = [ids([*Engine(vlm).compare(one, columns, trace=False)]) for one in work]
     engine = Engine(vlm)
     engine.graphs = engine.scheduler.graphs = graphs
-    found: list[Any] = [None] * len(work)
 
-    def one(number: int) -> None:
-        found[number] = ids([*engine.compare(work[number], columns, trace=False)])
+    def answered(one: Request) -> dict[str, list[int]]:
+        return ids(engine.compare(one, columns, trace=False))
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(work))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert found == alone
+    assert at_once([partial(answered, one) for one in work]) == alone
     assert engine.state().tokens > 2 * engine.state().steps
     said = {str(answers) for answers in alone}
     assert len(said) > 4, "chance has a part in them, and pictures are three"
@@ -302,18 +287,10 @@ def test_a_schema_that_breaks_ends_its_own_answer_only(
     alone = ids([*Engine(vlm).answer(plain, BASELINE)])
     monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
     broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
-    found: list[Any] = [None, None]
-
-    def one(number: int, request: Request) -> None:
-        found[number] = [*engine.answer(request, BASELINE)]
-
-    threads = [threading.Thread(target=one, args=pair) for pair in enumerate((plain, broken))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert ids(found[0]) == alone
-    *before, last = found[1]
+    whole, (*before, last) = at_once(
+        [partial(lambda own: [*engine.answer(own, BASELINE)], own) for own in (plain, broken)]
+    )
+    assert ids(whole) == alone
     assert isinstance(last, Failed) and isinstance(last.error, SchemaBroken)
     assert len([e for e in before if isinstance(e, Token)]) == 3
     assert engine.state().live_bytes == 0 and engine.scheduler.running == 0

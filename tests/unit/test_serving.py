@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,13 +16,14 @@ from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import DeviceTurns
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Queued, Token
+from rotatek.engine.events import Failed, Finished, Queued, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
-from tests.fixtures import Picture
+from tests.fixtures import Picture, at_once
+from tests.fixtures import tokens_of as ids
 from tests.tiny import TINY, tiny_qwen
 
 KINDS = {
@@ -65,31 +67,17 @@ def of_every_form(picture: Picture, count: int) -> list[tuple[Request, dict[str,
     return work
 
 
-def ids(events: Sequence[Event]) -> dict[str, list[int]]:
-    """Each column's tokens."""
-    said: dict[str, list[int]] = {}
-    for event in events:
-        assert not isinstance(event, Failed), event
-        if isinstance(event, Token):
-            said.setdefault(event.column, []).append(event.token_id)
-    return said
+def asked_at_once(
+    engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]]
+) -> list[dict[str, list[int]]]:
+    """The tokens of all, asked at about the same time."""
 
-
-def at_once(engine: Engine, work: Sequence[tuple[Request, dict[str, Settings]]]) -> list[Any]:
-    """The tokens of all, asked at the same time."""
-    found: list[Any] = [None] * len(work)
-
-    def one(number: int) -> None:
+    def one(number: int) -> dict[str, list[int]]:
         request, columns = work[number]
         time.sleep(random.Random(number).random() / 10)
-        found[number] = ids(list(engine.compare(request, columns, trace=number % 2 == 0)))
+        return ids(engine.compare(request, columns, trace=number % 2 == 0))
 
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(work))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return found
+    return at_once([partial(one, number) for number in range(len(work))])
 
 
 @pytest.fixture(scope="module", params=[*sorted(TINY), "qwen3_5"])
@@ -104,7 +92,7 @@ def test_answers_under_load_are_those_given_alone(
     work = of_every_form(picture, 18)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
-    together = at_once(engine, work)
+    together = asked_at_once(engine, work)
     assert together == alone
     state = engine.state()
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
@@ -124,7 +112,7 @@ def test_a_captured_step_serves_whoever_comes_and_goes(
         for n in range(16)
     ]
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
-    assert at_once(engine, work) == alone
+    assert asked_at_once(engine, work) == alone
     state = engine.state()
     assert 0 < len(recorded) < state.steps and state.failed == state.shed == 0
     # How often rows come and go, and with it how long a capture serves, is the threads' matter.
@@ -153,7 +141,7 @@ def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
     pictures.append(near)
     work = [(make_request(p, "What is it?", 10), {"x": KINDS["rotated"]}) for p in pictures]
     alone = [ids(list(Engine(engine.vlm).compare(*one))) for one in work]
-    assert at_once(engine, work) == alone
+    assert asked_at_once(engine, work) == alone
     assert len({tuple(said["x"]) for said in alone}) > 4
     assert engine.pictures.hits == 0 and engine.pictures.misses == 17
 
@@ -171,7 +159,7 @@ def test_one_look_serves_all_who_come_at_once(
     monkeypatch.setattr(engine.vlm, "features", noted)
     image = picture(112, 112, seed=7)
     work = [(make_request(image, f"Number {n}?", 4), {"x": KINDS["rotated"]}) for n in range(6)]
-    at_once(engine, work)
+    asked_at_once(engine, work)
     assert len(looks) == 1
 
 
@@ -232,16 +220,8 @@ def test_a_row_that_fails_takes_nobody_with_it(
     assert len(mine) > 6
     last = max(len(r.question) for r, _ in others) + 200
     failing(monkeypatch, lambda places: max(places) > last, RuntimeError("one bad row"))
-    found: list[list[Event]] = [[], [], [], []]
     work = [*others, (long, {"x": KINDS["rotated"]})]
-    threads = [
-        threading.Thread(target=lambda n=n: found[n].extend(engine.compare(*work[n])))
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    found = at_once([partial(lambda own: list(engine.compare(*own)), own) for own in work])
     assert [ids(events) for events in found[:3]] == alone
     assert isinstance(found[3][-1], Failed)
     assert engine.state().failed == 1 and engine.scheduler.bytes == 0

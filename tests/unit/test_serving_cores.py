@@ -19,9 +19,9 @@ from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
 from rotatek.models import VisionLanguageModel, memory
 from tests.fixtures import Picture
+from tests.fixtures import tokens_of as ids
 from tests.soak import resident_megabytes
-from tests.tiny import TINY
-from tests.unit.test_serving import at_once, ids, of_every_form
+from tests.unit.test_serving import asked_at_once, of_every_form
 
 UNKNOWN = Neighbours("/no/such/file")  # so that other processes of this machine change nothing
 
@@ -31,11 +31,6 @@ def threads_as_before() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module", params=sorted(TINY))
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    return TINY[request.param]()
 
 
 def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
@@ -169,7 +164,7 @@ def test_answers_beside_each_other_are_those_given_alone(
         most[0] = max(most[0], cores._working)
 
     with engine.vlm.model.get_decoder().layers[0].register_forward_pre_hook(look):
-        assert at_once(engine, work) == alone
+        assert asked_at_once(engine, work) == alone
     state = engine.state()
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
     assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other

@@ -42,6 +42,7 @@ DOORS: dict[str, Door] = {
     "file": _by_file,
     "call": lambda given, _: from_call(dict(given), Settings()),
     "link": lambda given, _: decode(",".join(f"{k}:{v}" for k, v in given.items())),
+    "page's API": lambda given, _: Settings.from_dict(given, shared=True),
 }
 
 
@@ -74,10 +75,13 @@ def test_an_option_that_cannot_act_is_refused_at_every_door(door: str, tmp_path:
         owners = [method.name for method, _ in REGISTRIES[kind].options()[key]]
         with pytest.raises(SettingError) as refused:
             DOORS[door]({kind: name, key: value}, tmp_path)
-        if door in ("call", "link") and key == "calibration":
+        if door in ("call", "link", "page's API") and key == "calibration":
             assert refused.value.name == key  # a file of this machine is not for strangers
             continue
+        with pytest.raises(SettingError) as by_library:
+            Settings.of(**{kind: name, key: value})
         said = str(refused.value)
+        assert said == str(by_library.value)
         assert refused.value.name == key and f"unless {kind} is " in said
         assert all(owner in said for owner in owners)
 

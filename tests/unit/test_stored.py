@@ -143,6 +143,12 @@ def test_an_empty_cache_and_a_plain_one_are_not_saved(
     with pytest.raises(errors.CacheFileUnwritable):
         cache.save(tmp_path / "no folder" / "none")
     assert not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")  # as a device: it would be replaced by a file
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link", "."):
+        with pytest.raises(errors.CacheFileUnwritable):
+            cache.save(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"] and (tmp_path / "pipe").is_fifo()
 
 
 def test_a_failed_write_leaves_the_file_that_was_there(
@@ -161,16 +167,11 @@ def test_a_failed_write_leaves_the_file_that_was_there(
     assert path.read_bytes() == b"as it was" and os.listdir(tmp_path) == ["kept"]
 
 
-@pytest.fixture(scope="module")
-def small() -> VisionLanguageModel:
-    return tiny_qwen()
-
-
 @pytest.fixture
-def file(small: VisionLanguageModel, picture: Picture, tmp_path: Path) -> Path:
-    """A small stored cache of `small`."""
+def file(qwen: VisionLanguageModel, picture: Picture, tmp_path: Path) -> Path:
+    """A small stored cache of `qwen`."""
     path = tmp_path / "small.cache"
-    cache, _, _ = filled(small, picture, Settings.of(keep_channels=0.25, keep_values=0.5))
+    cache, _, _ = filled(qwen, picture, Settings.of(keep_channels=0.25, keep_values=0.5))
     cache.save(path)
     return path
 
@@ -196,14 +197,14 @@ def places(data: bytes) -> list[int]:
     return [*range(first), *range(first, len(data), len(data) // 200), len(data) - 1]
 
 
-def test_a_flipped_byte_is_refused_wherever_it_is(file: Path, small: VisionLanguageModel) -> None:
+def test_a_flipped_byte_is_refused_wherever_it_is(file: Path, qwen: VisionLanguageModel) -> None:
     data = file.read_bytes()
     for place in places(data):
         for flip in (0x01, 0x80, 0xFF):
             damaged = bytearray(data)
             damaged[place] ^= flip
             file.write_bytes(damaged)
-            kind = refused(file, small)
+            kind = refused(file, qwen)
             if place < 8:
                 assert kind is errors.CacheFileForeign
             elif place < 12:
@@ -212,7 +213,7 @@ def test_a_flipped_byte_is_refused_wherever_it_is(file: Path, small: VisionLangu
                 assert kind is errors.CacheFileDamaged, place
 
 
-def test_a_flip_that_changes_no_number_is_refused(file: Path, small: VisionLanguageModel) -> None:
+def test_a_flip_that_changes_no_number_is_refused(file: Path, qwen: VisionLanguageModel) -> None:
     """The fourth bit of a frame's descriptor says nothing, so zstd does not look at it."""
     import zstandard
 
@@ -221,28 +222,26 @@ def test_a_flip_that_changes_no_number_is_refused(file: Path, small: VisionLangu
     damaged[start + len(b"\x28\xb5\x2f\xfd")] ^= 0x10
     assert zstandard.decompress(bytes(damaged[start:])) == before
     file.write_bytes(damaged)
-    assert refused(file, small) is errors.CacheFileDamaged
+    assert refused(file, qwen) is errors.CacheFileDamaged
 
 
-def test_a_truncated_file_is_refused_at_every_length(
-    file: Path, small: VisionLanguageModel
-) -> None:
+def test_a_truncated_file_is_refused_at_every_length(file: Path, qwen: VisionLanguageModel) -> None:
     data = file.read_bytes()
     for length in places(data):
         file.write_bytes(data[:length])
-        assert refused(file, small) in (errors.CacheFileForeign, errors.CacheFileDamaged)
+        assert refused(file, qwen) in (errors.CacheFileForeign, errors.CacheFileDamaged)
     file.write_bytes(data + b"\0")
-    assert refused(file, small) is errors.CacheFileDamaged
+    assert refused(file, qwen) is errors.CacheFileDamaged
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_a_file_of_another_version_is_to_be_made_anew(
-    version: int, file: Path, small: VisionLanguageModel
+    version: int, file: Path, qwen: VisionLanguageModel
 ) -> None:
     """Those before had a header of another form behind the version's number."""
     file.write_bytes(b"RTKCACHE" + version.to_bytes(4, "little") + bytes(99))
     with pytest.raises(errors.CacheFileVersion, match="Ask again with the image, and save anew"):
-        RotateKCache.load(file, small.model)
+        RotateKCache.load(file, qwen.model)
 
 
 @pytest.mark.parametrize(
@@ -250,18 +249,18 @@ def test_a_file_of_another_version_is_to_be_made_anew(
     [b"", b"RTK", b"\x89PNG\r\n\x1a\n" + bytes(99), b"PK\x03\x04" + bytes(99), bytes(500)],
 )
 def test_foreign_files_are_refused(
-    content: bytes, small: VisionLanguageModel, tmp_path: Path
+    content: bytes, qwen: VisionLanguageModel, tmp_path: Path
 ) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    assert refused(path, small) in (errors.CacheFileForeign, errors.CacheFileDamaged)
+    assert refused(path, qwen) in (errors.CacheFileForeign, errors.CacheFileDamaged)
     with pytest.raises(errors.FileUnreadable):
-        RotateKCache.load(tmp_path / "not there", small.model)
+        RotateKCache.load(tmp_path / "not there", qwen.model)
     with pytest.raises(errors.FileUnreadable):
-        RotateKCache.load(tmp_path, small.model)
+        RotateKCache.load(tmp_path, qwen.model)
 
 
-def test_another_model_is_refused(file: Path, small: VisionLanguageModel) -> None:
+def test_another_model_is_refused(file: Path, qwen: VisionLanguageModel) -> None:
     """Of another class, with other weights, or in another type; a copy elsewhere is the same."""
     assert refused(file, tiny_llava()) is errors.CacheOfAnotherModel
     assert refused(file, tiny_qwen(seed=1)) is errors.CacheOfAnotherModel
@@ -333,20 +332,20 @@ def _no_settings(tensors: list[Any], tree: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_a_file_of_another_hand_is_refused(
-    change: Callable[[*Told], None], file: Path, small: VisionLanguageModel
+    change: Callable[[*Told], None], file: Path, qwen: VisionLanguageModel
 ) -> None:
     rewritten(file, change)
-    assert refused(file, small) in (errors.CacheFileVersion, errors.CacheFileDamaged)
+    assert refused(file, qwen) in (errors.CacheFileVersion, errors.CacheFileDamaged)
 
 
 def test_codes_of_a_file_of_another_hand_are_refused(
-    small: VisionLanguageModel, picture: Picture, tmp_path: Path
+    qwen: VisionLanguageModel, picture: Picture, tmp_path: Path
 ) -> None:
     """Codes of one depth in place of another's are not those of the channels."""
     path = tmp_path / "bits.cache"
-    cache, embedded, logits = filled(small, picture, Settings.of(bits=2.0))
+    cache, embedded, logits = filled(qwen, picture, Settings.of(bits=2.0))
     cache.save(path)
-    loaded = RotateKCache.load(path, small.model)
+    loaded = RotateKCache.load(path, qwen.model)
     for one, other in zip(cache.layers, loaded.layers, strict=True):
         for side in ("key_planes", "value_planes"):
             mine, theirs = (getattr(layer.store.visual, side).data for layer in (one, other))
@@ -357,24 +356,24 @@ def test_codes_of_a_file_of_another_hand_are_refused(
         visual["key_planes"]["of"]["codes"]["of"].reverse()
 
     rewritten(path, turned)
-    assert refused(path, small) is errors.CacheFileVersion
+    assert refused(path, qwen) is errors.CacheFileVersion
 
 
-def test_a_method_that_is_not_there_is_named(file: Path, small: VisionLanguageModel) -> None:
+def test_a_method_that_is_not_there_is_named(file: Path, qwen: VisionLanguageModel) -> None:
     def unknown(tensors: list[Any], tree: dict[str, Any]) -> None:
         tree["settings"]["channels"] = "unheard-of"
 
     rewritten(file, unknown)
     with pytest.raises(errors.SettingError, match="channels must be one of"):
-        RotateKCache.load(file, small.model)
+        RotateKCache.load(file, qwen.model)
 
 
 def test_without_the_coder_a_sentence_says_what_to_install(
-    file: Path, small: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+    file: Path, qwen: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(errors.CompressorMissing, match="rotatek\\[store\\]"):
-        RotateKCache.load(file, small.model)
+        RotateKCache.load(file, qwen.model)
 
 
 TYPES = (

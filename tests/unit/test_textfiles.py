@@ -2,8 +2,11 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rotatek.cli import ask
+from rotatek.cli import ask, store_arguments
 from rotatek.cli import main as command
 from rotatek.cli.answers import print_json, say
 from rotatek.engine.conversation import Conversation
@@ -235,6 +238,22 @@ def test_every_answer_can_be_printed(encoding: str, monkeypatch: pytest.MonkeyPa
     assert "Caf" in out.said() and "\\ud83d" in out.said()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_stores_answers_are_printed_and_written_whatever_their_characters(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer: Any = SimpleNamespace(text="Café \U0001f600", confidence=0.5, error="")
+    page, out = "caf\udce9.png", _Stdout(encoding)  # as the system gives a name that is no UTF-8
+    monkeypatch.setattr("sys.stdout", out)
+    for form in (False, True):
+        store_arguments._print(page, answer, "", form)
+    line, told = out.said().splitlines()
+    assert line.startswith("caf\\udce9.png\tCaf") and json.loads(told)["answer"] == answer.text
+    with ExitStack() as stack:
+        store_arguments._Table(stack, tmp_path / "a.csv").add(page, answer, "")
+    assert "caf\\udce9.png,Café" in (tmp_path / "a.csv").read_text(encoding="utf-8")
+
+
 def test_an_answer_that_stdout_does_not_take_is_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,6 +265,19 @@ def test_an_answer_that_stdout_does_not_take_is_on_stderr(
     with pytest.raises(BrokenPipeError):  # the pipe is closed: it ends silently
         say("the answer")
     assert capsys.readouterr().err == ""
+
+
+def test_an_answer_for_a_closed_stdout_is_on_stderr(
+    image: str, tiny: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ask", image, "what?", "--max-new-tokens", "3", "--json"]
+    monkeypatch.setattr("sys.stdout", None)  # as with >&-
+    assert command.main(words) == 0
+    assert "answer" in json.loads(capsys.readouterr().err)
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    assert command.main(words) == 0 and command.main([*words, "--keep-channels", "7"]) == 2
+    sys.stderr.close()
 
 
 def test_half_a_character_is_made_whole_where_tokens_become_text() -> None:

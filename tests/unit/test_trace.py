@@ -14,12 +14,6 @@ from rotatek.inspect import trace_analysis
 from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.settings import BASELINE, Settings
-from tests.tiny import tiny_qwen
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
 
 
 def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, RotateKCache]:

@@ -23,8 +23,9 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.families import tiny_gemma3, tiny_llava15
 from tests.fixtures import Picture
+from tests.fixtures import tokens_of as ids
 from tests.recorded import RecordedGraph
-from tests.unit.test_serving import at_once, ids
+from tests.unit.test_serving import asked_at_once
 
 QUESTION = "What is the total?"
 NEW = 24  # tokens of an answer
@@ -175,7 +176,7 @@ def test_a_captured_step_serves_rows_before_and_behind_the_edge(
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
     engine.graphs = engine.scheduler.graphs = True
-    assert at_once(engine, work) == alone and recorded
+    assert asked_at_once(engine, work) == alone and recorded
 
 
 def test_a_cache_goes_on_from_a_file(

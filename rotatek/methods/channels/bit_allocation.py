@@ -32,6 +32,7 @@ class BitDemand(NamedTuple):
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
 def _quantisers(device: torch.device) -> tuple[Tensor, Tensor]:
     """Constants, copied to a device once: what each of `DEPTHS` saves of a channel's loss, beside
     its bytes a token; and by the number of the depth that the first step goes to, [4, 3, 4], every

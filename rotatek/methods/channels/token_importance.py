@@ -8,7 +8,7 @@ independent, so their squared sizes in the output projection's metric add up:
 Their quotient is the exchange rate between bits of Keys and bits of Values. The effect of such an
 error on later layers depends on the residual stream: both rates are divided by a power of its
 squared size there. Otherwise a model's first layers, where it is small, would get too few bits.
-Where a norm stands between the output projection and the stream, as in Gemma, an error is as much
+Where a norm follows the output projection, as in Gemma, an error is as much
 larger or smaller as the output is behind it.
 """
 

@@ -59,12 +59,14 @@ def lloyd_max(bits: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
 def codebook(bits: int, device: torch.device) -> Tensor:
     """`lloyd_max` as float32 [2^bits]."""
     return torch.tensor(lloyd_max(bits), device=device)
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
 def random_rotation(width: int, device: torch.device) -> Tensor:
     """R^T: one orthogonal [width, width] drawn evenly from all of them, the same everywhere."""
     generator = torch.Generator().manual_seed(SEED)

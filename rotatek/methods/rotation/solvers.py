@@ -32,6 +32,7 @@ def _normalised(covariance: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
 def private_start(
     d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float64
 ) -> Tensor:

@@ -105,6 +105,7 @@ def load_axes(path: str | os.PathLike[str], layers: int) -> Sequence[LayerAxes]:
 
 
 @lru_cache(maxsize=2)
+@torch.inference_mode(False)  # a tensor for every later call
 def _axes(path: str, layers: int, stamp: tuple[int, int]) -> Sequence[LayerAxes]:
     """Those of a file as it was when its times and size were `stamp`."""
 
