@@ -217,6 +217,24 @@ FULL: dict[str, Full] = {
     ),
     "gemma-3-4b": _gemma(2560, 10240, 34, 8, 4),
     "gemma-3-12b": _gemma(3840, 15360, 48, 16, 8),
+    "gemma-4-e4b": Full(
+        "gemma4",
+        {
+            "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 42,
+            "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+            "global_head_dim": 512, "num_kv_shared_layers": 18, "sliding_window": 512,
+            "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+            "max_position_embeddings": 131072, "tie_word_embeddings": True,
+        },
+        {
+            "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+            "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64,
+            "position_embedding_size": 10240,
+        },
+        {"tie_word_embeddings": True},
+        {"max_soft_tokens": 280},
+        262144,
+    ),
 }  # fmt: skip
 
 
@@ -228,6 +246,7 @@ def configured(name: str) -> tuple[type[PreTrainedModel], Any, VisionLanguageMod
     text, vision = dict(config["text_config"]), dict(config["vision_config"])
     text.pop("head_dim", None)
     text.pop("layer_types", None)
+    text.pop("per_layer_config", None)
     rope = text["rope_parameters"] | full.text.get("rope_parameters", {})
     text |= full.text | {"rope_parameters": rope}
     config |= full.whole

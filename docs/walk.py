@@ -63,8 +63,7 @@ def counts() -> str:
     """How many classes are in each group."""
     found = read()
     rows = found["classes"]
-    head = f"image-text classes of transformers {found['transformers']}"
-    lines = [f"| {head} | {len(rows)} |", "|---|---|"]
-    for group, words in GROUPS.items():
-        lines.append(f"| {words} | {sum(row['group'] == group for row in rows)} |")
-    return "\n".join(lines)
+    numbers = [sum(row["group"] == group for row in rows) for group in GROUPS]
+    head = f"{len(rows)} image-text classes of transformers {found['transformers']}"
+    lines = [[head, *GROUPS], ["---"] * (len(GROUPS) + 1), ["", *map(str, numbers)]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

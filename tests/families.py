@@ -296,7 +296,7 @@ def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLa
     special = ["<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>"]
     special += ["<|audio>", "<audio|>", "<|audio|>"]
     tokenizer = byte_tokenizer(special, "<turn|>")
-    tokenizer.chat_template = GEMMA4
+    tokenizer.chat_template, tokenizer.pad_token = GEMMA4, "<turn|>"
     names = ("boi_token", "eoi_token", "image_token", "boa_token", "eoa_token", "audio_token")
     for name, token in zip(names, (*special[3:6], *special[7:]), strict=True):
         setattr(tokenizer, name, token)

@@ -82,6 +82,8 @@ HINTS: Final[dict[str, dict[str, Any]]] = {
     "inkling2_loop": {"text_config": {"unpadded_vocab_size": VOCABULARY}},
     "janus": {"vq_config": {"base_channels": 32}},
     "llava_next_video": {"image_grid_pinpoints": PINPOINTS},
+    "minicpm_ocr": {"image_token_id": 18}, "minicpmv4_6": {"image_token_id": 18},
+    "minicpmv4_7": {"image_token_id": 18},
     "molmo2": {"adapter_config": {"vision_feature_layer": [2, 1]}},
     "muse_spark": {"audio_config": {"num_hidden_layers": 4}},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}, "image_token_id": 18},
