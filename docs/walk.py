@@ -60,10 +60,14 @@ def table() -> str:
 
 
 def counts() -> str:
-    """How many classes are in each group."""
+    """How many classes are in each group, in a sentence."""
     found = read()
     rows = found["classes"]
-    numbers = [sum(row["group"] == group for row in rows) for group in GROUPS]
-    head = f"{len(rows)} image-text classes of transformers {found['transformers']}"
-    lines = [[head, *GROUPS], ["---"] * (len(GROUPS) + 1), ["", *map(str, numbers)]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    overlay, plain, generate, refused, untried = (
+        sum(row["group"] == group for row in rows) for group in GROUPS
+    )
+    return (
+        f"Of {len(rows)} image-text classes that transformers has, {overlay + plain} run, "
+        f"{generate} in `generate` alone; {refused} are refused, {untried} "
+        "[untried](docs/families.md)."
+    )

@@ -5,10 +5,13 @@ Built here from configurations and byte-level tokenizers: nothing is downloaded.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from transformers import (
     CLIPVisionConfig,
     Gemma3Config,
@@ -17,7 +20,6 @@ from transformers import (
     Gemma3TextConfig,
     Gemma4Config,
     Gemma4ForConditionalGeneration,
-    Gemma4Processor,
     Gemma4TextConfig,
     Gemma4VisionConfig,
     GenerationConfig,
@@ -348,8 +350,9 @@ PROCESSORS: dict[str, type] = {
     "idefics3": Idefics3Processor,
     "internvl": InternVLProcessor,
     "gemma3": Gemma3Processor,
-    "gemma4": Gemma4Processor,
 }
+with suppress(ImportError):  # before 5.24 its module wants torchvision
+    PROCESSORS["gemma4"] = import_module("transformers.models.gemma4").Gemma4Processor
 
 
 def _told(family: str, config: Any) -> dict[str, Any]:
@@ -384,7 +387,9 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
 
     Several want torchvision's video processor, which is not here; only pictures are asked of them.
     """
-    kind = PROCESSORS[family]
+    kind = PROCESSORS.get(family)
+    if kind is None:
+        pytest.skip("this transformers has its processor with torchvision only")
     module = "transformers.models.smolvlm.processing_smolvlm.num2words"
     with (
         mock.patch.object(kind, "check_argument_for_proper_class", lambda *_: None),

@@ -188,7 +188,7 @@ def test_the_readme_says_of_every_family_what_it_ran_with() -> None:
     full-size shapes alone."""
     table = README.read_text().partition("## What works")[2].partition("## Measured")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    other = {"Gemma 3": "gemma3", "LLaVA-1.5": "llava"}
+    other = {"Gemma 3": "gemma3", "Gemma 4": "gemma4", "LLaVA-1.5": "llava"}
     said = {
         other.get(name, re.sub(r"[-. ]", "_", name.lower())): (real, drawn)
         for names, real, drawn in rows[1:]

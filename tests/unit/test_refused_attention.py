@@ -104,7 +104,7 @@ UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
         ),
     ),
     "chunks": ("chunked_attention", lambda: llava_over(chunked())),
-    "sharing": ("share the Keys and Values", lambda: llava_over(sharing())),
+    "sharing": ("several streams", lambda: llava_over(sharing())),
     "alibi": (
         "bias of its attention scores",
         lambda: llava_over(_alibi()),

@@ -48,7 +48,10 @@ def small_processor(kind: str, config: PreTrainedConfig) -> ProcessorMixin | Non
     """A model type's own processor, to which the ids of `config` are changed.
 
     Returns:
-        None where it cannot be had without torchvision or a download.
+        None where it cannot be had without torchvision.
+
+    Raises:
+        ImportError: where its module says so.
     """
     named = PROCESSORS.get(kind) or PROCESSOR_MAPPING_NAMES.get(kind) or ""
     found = IMAGES.get(kind) or (IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or {}).get("pil", "")
