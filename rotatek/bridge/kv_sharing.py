@@ -23,7 +23,7 @@ def lender_of(model: nn.Module, attention: Any) -> int | None:
     """The number of the layer whose Keys and Values an attention module borrows, or None."""
     if not borrows(attention):
         return None
-    modules = [attention_of(layer) for layer in attention_layers(model)]
+    modules: list[Any] = [attention_of(layer) for layer in attention_layers(model)]
     return next(
         number
         for number, module in reversed(list(enumerate(modules)))

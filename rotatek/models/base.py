@@ -481,5 +481,7 @@ def collate(prompts: Sequence[Embedded]) -> Embedded:
         deeper=None
         if prompts[0].deeper is None
         else torch.cat([p.deeper for p in prompts if p.deeper is not None], 1),
-        words=None if padded[0].words is None else torch.cat([p.words for p in padded]),
+        words=None
+        if padded[0].words is None
+        else torch.cat([p.words for p in padded if p.words is not None]),
     )

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.language_inputs import language_inputs
 from rotatek.bridge.scope import own_calls
-from rotatek.errors import ModelUnsupported
+from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Embedded, Pixels, Prompt
 from rotatek.models.deepstack import DeepStack, with_additions
@@ -40,7 +40,7 @@ class Generic(DeepStack):
             tokenizer.chat_template = getattr(images, "chat_template", None)
 
     @cached_property
-    def placeholder(self) -> str:  # type: ignore[override]
+    def placeholder(self) -> str:
         """The text of a picture that the processor turns into visual tokens."""
         told = [str(getattr(self.images, name, None) or "") for name in PLACEHOLDERS]
         told.append("".join(getattr(self.images, f"image_{name}token", "") for name in AROUND))
@@ -97,7 +97,7 @@ class Generic(DeepStack):
     def _visual(self, ids: Tensor) -> Tensor:
         return torch.isin(ids, torch.tensor(self.visual_ids, device=ids.device))
 
-    def _unread(self, why: str) -> ModelUnsupported:
+    def _unread(self, why: str) -> UserError:
         return ModelUnsupported(
             f"Models of type {self.model.config.model_type!r} cannot be asked here: {why}. Use "
             "`model.generate` with a `RotateKCache`, or one of the families that "
@@ -135,7 +135,7 @@ class Generic(DeepStack):
         Raises:
             ModelUnsupported: where it has none, or does not take them.
         """
-        owners = (self.model, getattr(self.model, "model", None))
+        owners: tuple[Any, ...] = (self.model, getattr(self.model, "model", None))
         encode = next(
             (o.get_image_features for o in owners if hasattr(o, "get_image_features")), None
         )
@@ -182,7 +182,7 @@ class Generic(DeepStack):
     @cached_property
     def _index(self) -> Any:
         """The model's own rule of positions, or None where they count tokens."""
-        owners = (self.model, getattr(self.model, "model", None))
+        owners: tuple[Any, ...] = (self.model, getattr(self.model, "model", None))
         return next((o.get_rope_index for o in owners if hasattr(o, "get_rope_index")), None)
 
     @cached_property

@@ -3,7 +3,7 @@ token which its source names, and its image processor of Pillow."""
 
 import inspect
 import re
-from typing import Any, Final
+from typing import Any, cast, Final
 from unittest import mock
 
 import transformers
@@ -68,7 +68,7 @@ def small_processor(kind: str, config: PreTrainedConfig) -> ProcessorMixin | Non
 
 def _images(made: type, config: PreTrainedConfig) -> Any:
     """An image processor whose numbers are those of the configuration's tower."""
-    images, vision = made(), getattr(config, "vision_config", None)
+    images, vision = made(), cast(Any, getattr(config, "vision_config", None))
     side = getattr(vision, "image_size", None)
     side = side[0] if isinstance(side, list | tuple) else side
     if hasattr(images, "image_grid_pinpoints"):
