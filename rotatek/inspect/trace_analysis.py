@@ -167,7 +167,7 @@ def spectra(trace: Trace, method: ChannelMethod) -> Floats:
     return _joined([row.numpy() for row in rows])
 
 
-def _joined(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _joined(rows: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
     """Values [kv heads, d] of each layer as one array [layers, kv heads, d]."""
     width = max(row.shape[-1] for row in rows)
     missing = [((0, 0), (0, width - row.shape[-1])) for row in rows]

@@ -3,7 +3,7 @@ token which its source names, and its image processor of Pillow."""
 
 import inspect
 import re
-from typing import Any, cast, Final
+from typing import Any, Final, cast
 from unittest import mock
 
 import transformers
