@@ -198,7 +198,10 @@ def test_usage_has_the_apis_details(client: openai.OpenAI, picture: Picture) -> 
     assert usage.prompt_tokens > 192 and usage.total_tokens == usage.prompt_tokens + 8
 
 
-FOLLOWS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_next", "llava_onevision")
+FOLLOWS = (
+    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe", "internvl", "llava_next",
+    "llava_onevision",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("family", EVERY)

@@ -22,6 +22,7 @@ PASSES = {
     "qwen3_5": {"gate", "rotate"},  # norms of another formula
     "qwen3_5_moe": {"gate", "rotate"},
     "gemma3": set(),  # norms and gates of another formula
+    "gemma4": set(),
 }
 
 

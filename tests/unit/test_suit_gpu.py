@@ -63,7 +63,9 @@ def test_loading_suits_a_gpu(device: str, times: int, monkeypatch: pytest.Monkey
     """On a processor layers and weights stay as they are in the checkpoint."""
     suited: list[str] = []
     where = SimpleNamespace(
-        device=torch.device(device), optimise_for_gpu=lambda: suited.append(device)
+        device=torch.device(device),
+        optimise_for_gpu=lambda: suited.append(device),
+        check=lambda: None,
     )
     images = SimpleNamespace(from_pretrained=lambda *_, **__: None)
     family = SimpleNamespace(adapter=lambda *_: where, images=images)
