@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from torch import nn
+from transformers import PreTrainedModel
 
 NAMES: Final = ("cache", "past_key_values")
 
@@ -21,10 +22,11 @@ def with_cache(model: nn.Module, cache: Any) -> dict[str, Any]:
     """The argument that gives a cache to the model: `model.generate(**with_cache(model, cache))`.
 
     Args:
-        model: its forward pass, or `generate`, is called.
+        model: its forward pass, or `generate`, is called; a wrapper takes what its model takes.
         cache: any cache.
     """
-    return {_name(type(model).forward): cache}
+    inner = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), model)
+    return {_name(type(inner).forward): cache}
 
 
 def cache_among(given: Mapping[str, Any]) -> Any:

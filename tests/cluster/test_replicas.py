@@ -21,7 +21,7 @@ from tests.server.conftest import asked, client_of
 
 pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
-VISITORS = 4
+STEADY = (1, 4, 5, 6)  # seeds of pictures, one a visitor
 LENGTH = 240
 SETTINGS = {"keep_channels": 0.25, "tokens": "fastv", "keep_tokens": 0.6}
 
@@ -139,8 +139,8 @@ def test_a_node_killed_in_mid_stream(
     together: Together,
     record_property: Callable[[str, object], None],
 ) -> None:
-    # Their answers have no near ties: they are the same with one thread, as replicas have, and two.
-    pictures = [picture(224, 168, seed=seed) for seed in range(1, 1 + VISITORS)]
+    # Their answers stay the same when the pictures' features change by what rounding may do.
+    pictures = [picture(224, 168, seed=seed) for seed in STEADY]
     engine, questions = Engine(str(folder), "cpu"), ["And then?", "And last?"]
     expected = [alone(engine, image, questions) for image in pictures]
     visitors = [Visitor(address, image) for image in pictures]
