@@ -49,8 +49,10 @@ def ask(page: Page, question: str) -> float:
     page.locator("#collection-question textarea").fill(question)
     started = time.monotonic()
     page.locator("#collection-ask").click()
-    expect(page.locator("#collection-table caption")).to_have_text(question)
-    expect(page.locator(ROWS)).to_have_count(PAGES, timeout=120_000)
+    shown = """([rows, pages, question]) => document.querySelectorAll(rows).length === pages
+        && document.querySelector("#collection-table caption").innerText === question"""
+    # `expect` looks twice a second only
+    page.wait_for_function(shown, arg=[ROWS, PAGES, question], polling=20, timeout=120_000)
     return time.monotonic() - started
 
 
