@@ -41,7 +41,7 @@ from rotatek.page.form import settings_of
 from rotatek.page.page_context import PageContext
 from rotatek.page.user_errors import refusing, refusing_stream
 
-BATCH: Final = 8  # pages that answer at once: others' questions come between
+BATCH: Final = 16  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
 Shown = dict[str, Any]
 
