@@ -51,7 +51,7 @@ def ask(page: Page, question: str) -> float:
     page.locator("#collection-ask").click()
     shown = """([rows, pages, question]) => document.querySelectorAll(rows).length === pages
         && document.querySelector("#collection-table caption").innerText === question"""
-    # `expect` looks twice a second only
+    # `expect` checks twice a second only
     page.wait_for_function(shown, arg=[ROWS, PAGES, question], polling=20, timeout=120_000)
     return time.monotonic() - started
 
