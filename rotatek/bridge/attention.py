@@ -474,7 +474,7 @@ def _narrow(
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
     most `window` tokens, less those dropped before it, or before its `lender`; or keeps a state."""
     plan = _plan_in(call, kwargs)
-    if plan is None:
+    if plan is None or not plan.is_open:
         return None
     entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     if lender is None:

@@ -135,10 +135,7 @@ class Generic(DeepStack):
         Raises:
             ModelUnsupported: where it has none, or does not take them.
         """
-        owners: tuple[Any, ...] = (self.model, getattr(self.model, "model", None))
-        encode = next(
-            (o.get_image_features for o in owners if hasattr(o, "get_image_features")), None
-        )
+        encode = self._own("get_image_features")
         if encode is None:
             raise self._unread("its class does not encode pictures separately")
         try:
@@ -182,8 +179,12 @@ class Generic(DeepStack):
     @cached_property
     def _index(self) -> Any:
         """The model's own rule of positions, or None where they count tokens."""
-        owners: tuple[Any, ...] = (self.model, getattr(self.model, "model", None))
-        return next((o.get_rope_index for o in owners if hasattr(o, "get_rope_index")), None)
+        return self._own("get_rope_index")
+
+    def _own(self, name: str) -> Any:
+        """A method of the model's class, or of the one that it wraps; None where neither has it."""
+        owners = (self.model, getattr(self.model, "model", None))
+        return next((getattr(o, name) for o in owners if hasattr(o, name)), None)
 
     @cached_property
     def _axes(self) -> int:
