@@ -217,8 +217,9 @@ def tiny_idefics3() -> VisionLanguageModel:
     return _smol("idefics3", Idefics3ForConditionalGeneration, Idefics3Config)
 
 
-def tiny_internvl() -> VisionLanguageModel:
-    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle."""
+def tiny_internvl(text: type = Qwen2Config, **more: Any) -> VisionLanguageModel:
+    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle; with
+    another language model, InternVL3.5."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
     tokenizer = byte_tokenizer(special, "<|im_end|>")
     extra = {
@@ -231,7 +232,7 @@ def tiny_internvl() -> VisionLanguageModel:
     sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
     config = InternVLConfig(
         vision_config=InternVLVisionConfig(**sizes),
-        text_config=Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
+        text_config=text(**TEXT | more, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
     )  # fmt: skip
     images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import GptOssConfig, Qwen3Config, Qwen3MoeConfig
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
@@ -18,6 +19,7 @@ from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.errors import ModelUnsupported
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import FileSuite
 from rotatek.inputs.chat import make_chat
@@ -26,7 +28,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate, load
 from rotatek.models.loading import card_line
-from tests.families import EVERY, real_processor, save_unknown, tiny_other
+from tests.families import EVERY, real_processor, save_unknown, tiny_internvl, tiny_other
 from tests.fixtures import Picture
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
@@ -242,6 +244,24 @@ def test_full_width_is_plain_transformers(
         assert answered(vlm, image, settings) == plain
         cache = RotateKCache(vlm.model, inputs, settings)
         assert generated(vlm, inputs, **with_cache(vlm.model, cache)) == plain
+
+
+MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+@pytest.mark.parametrize(("text", "more"), [(Qwen3Config, {}), (Qwen3MoeConfig, MIXTURE)])
+def test_internvl35_is_plain_transformers(
+    text: type, more: dict[str, Any], picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """InternVL with the language models of its later checkpoints."""
+    vlm = tiny_internvl(text, **more)
+    test_full_width_is_plain_transformers("internvl", vlm, picture, monkeypatch)
+    test_a_batch_is_its_singles(vlm, picture)
+
+
+def test_internvl35_with_attention_sinks_is_refused() -> None:
+    with pytest.raises(ModelUnsupported, match="attention sinks"):
+        tiny_internvl(GptOssConfig, num_local_experts=4)
 
 
 def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
