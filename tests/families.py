@@ -272,7 +272,9 @@ GEMMA4 = (
 )
 
 
-def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLanguageModel:
+def tiny_gemma4(
+    window: int = 512, shared: int = 2, layers: int = 6, **more: Any
+) -> VisionLanguageModel:
     """Gemma 4: windows, wider heads in full layers, inputs of every layer, borrowed Keys and Values
     in the last layers, pictures of up to 70 tokens in their own shape."""
     special = ["<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>"]
@@ -285,7 +287,7 @@ def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLa
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
     boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])
     audio = tokenizer.convert_tokens_to_ids(special[-1])
-    text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}
+    text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)} | more
     config = Gemma4Config(
         text_config=Gemma4TextConfig(
             **text, layer_types=["sliding_attention", "full_attention"] * (layers // 2),
