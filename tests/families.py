@@ -287,11 +287,12 @@ def tiny_gemma4(
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
     boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])
     audio = tokenizer.convert_tokens_to_ids(special[-1])
-    text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)} | more
+    text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}
+    text |= {"global_head_dim": 64} | more
     config = Gemma4Config(
         text_config=Gemma4TextConfig(
             **text, layer_types=["sliding_attention", "full_attention"] * (layers // 2),
-            sliding_window=window, global_head_dim=64, num_kv_shared_layers=shared,
+            sliding_window=window, num_kv_shared_layers=shared,
             hidden_size_per_layer_input=8, vocab_size_per_layer_input=len(tokenizer),
         ),
         vision_config=Gemma4VisionConfig(
