@@ -37,19 +37,17 @@ def codes_of(planes: Planes, values: bool) -> list[Tensor] | None:
     counts, data = planes.counts.cpu(), planes.data
     if not data.numel() or not is_dense(counts, planes.offsets, data.numel()):
         return None
-    sizes = _tile_words(counts)
-    tiles = data.numel() // int(sizes.sum())
-    found: list[list[Tensor]] = [[] for _ in range(LEVELS)]
-    for head, own in zip(_granules(counts), data.split((sizes * tiles).tolist()), strict=True):
-        words = own.view(tiles, -1, GRANULE, GRANULE).int()
-        words = words.mT if values else words  # [tiles, granules, tokens, channels]
-        digits = torch.stack([(words >> 2 * place) & 3 for place in range(TOKENS_A_WORD)], 2)
-        digits = digits.permute(1, 4, 0, 2, 3).reshape(-1, GRANULE, tiles * TILE)
-        levels = digits.split(head)
-        for depth, (first, last) in enumerate(_of_depth(head)):
-            codes = sum(levels[at][first:last] << 2 * at for at in range(depth + 1))
-            found[depth].append(torch.as_tensor(codes).flatten())
-    return [_packed(torch.cat(each), many) for each, many in zip(found, A_BYTE, strict=True)]
+    rows = data.view(-1, GRANULE, GRANULE)
+    tiles = data.numel() // int(_tile_words(counts).sum())
+    found = []
+    for at, many in zip(_rows_of_depth(counts, tiles), A_BYTE, strict=True):
+        words = rows[at.to(data.device)].int()  # [levels, granules, tiles, tokens, channels]
+        words = words.mT if values else words
+        digits = (words[..., None] >> _shifts(TOKENS_A_WORD, words)) & 3
+        shifts = _shifts(len(at), words).view(-1, *[1] * (digits.dim() - 1))
+        codes = (digits << shifts).sum(0, dtype=torch.int32)
+        found.append(_packed(codes.permute(0, 3, 1, 4, 2).flatten(), many))
+    return found
 
 
 def data_of(codes: Sequence[Tensor], counts: Tensor, values: bool) -> Tensor:
@@ -59,29 +57,56 @@ def data_of(codes: Sequence[Tensor], counts: Tensor, values: bool) -> Tensor:
         ValueError: where the number of codes is not that of `counts`.
     """
     counts = counts.cpu()
-    channels = GRANULE * torch.tensor([[b - a for a, b in _of_depth(g)] for g in _granules(counts)])
     each = [_unpacked(one, many) for one, many in zip(codes, A_BYTE, strict=True)]
-    tokens = sum(map(len, each)) // max(1, int(channels.sum()))
-    if tokens % TILE or [len(one) for one in each] != (channels.sum(0) * tokens).tolist():
+    own = [GRANULE * at.shape[1] for at in _rows_of_depth(counts, 1)]  # channels
+    tokens = sum(map(len, each)) // max(1, sum(own))
+    if tokens % TILE or [len(one) for one in each] != [many * tokens for many in own]:
         raise ValueError("there are not as many codes as channels and tokens")
-    parts = [one.split((own * tokens).tolist())
-             for one, own in zip(each, channels.T, strict=True)]  # fmt: skip
-    return torch.cat([
-        _head(head, [part[number].view(-1, GRANULE, tokens) for part in parts], values)
-        for number, head in enumerate(_granules(counts))
-    ])  # fmt: skip
+    tiles = tokens // TILE
+    size = int(_tile_words(counts).sum()) * tiles
+    data = torch.empty(size // GRANULE**2, GRANULE, GRANULE, dtype=torch.int16)
+    data = data.to(codes[0].device)
+    for at, one in zip(_rows_of_depth(counts, tiles), each, strict=True):
+        code = one.view(-1, GRANULE, tiles, TOKENS_A_WORD, GRANULE).permute(0, 2, 4, 1, 3)
+        digits = (code >> _shifts(len(at), code).view(-1, *[1] * code.dim())) & 3
+        words = (digits << _shifts(TOKENS_A_WORD, code)).sum(-1, dtype=torch.int32)
+        words = torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16)
+        data[at.to(data.device)] = words.mT if values else words
+    return data.flatten()
 
 
-def _head(head: list[int], codes: Sequence[Tensor], values: bool) -> Tensor:
-    """One head's words, from codes [granules, channels, tokens] of each depth."""
-    deepest_first = torch.cat(list(reversed(codes))).int()
-    digits = torch.cat([(deepest_first[:own] >> 2 * level) & 3 for level, own in enumerate(head)])
-    digits = digits.view(-1, GRANULE, digits.shape[-1] // TILE, TOKENS_A_WORD, GRANULE)
-    digits = digits.permute(2, 0, 4, 1, 3)  # [tiles, granules, tokens, channels, digits]
-    digits = digits.transpose(2, 3) if values else digits
-    shifts = 2 * torch.arange(TOKENS_A_WORD, dtype=torch.int32, device=digits.device)
-    words = (digits << shifts).sum(-1, dtype=torch.int32)
-    return torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16).flatten()
+def _rows_of_depth(counts: Tensor, tiles: int) -> list[Tensor]:
+    """Which blocks of 16 x 16 words hold the digits of the channels of 2, 4, 6 and 8 bits.
+
+    Args:
+        counts: of one layer, on the CPU.
+        tiles: of every head.
+
+    Returns:
+        for each depth int64 [levels, granules, tiles]: heads in order, a granule's tiles in a row.
+    """
+    firsts: list[list[list[int]]] = [[[] for _ in range(depth + 1)] for depth in range(LEVELS)]
+    strides: list[list[int]] = [[] for _ in range(LEVELS)]
+    begin = 0
+    for head in _granules(counts):
+        many = sum(head)
+        for depth, (first, last) in enumerate(_of_depth(head)):
+            for level in range(depth + 1):
+                above = begin + sum(head[:level])
+                firsts[depth][level] += range(above + first, above + last)
+            strides[depth] += [many] * (last - first)
+        begin += many * tiles
+    tile = torch.arange(tiles)
+    return [
+        torch.tensor(first, dtype=torch.int64)[..., None]
+        + torch.tensor(stride, dtype=torch.int64)[:, None] * tile
+        for first, stride in zip(firsts, strides, strict=True)
+    ]
+
+
+def _shifts(many: int, beside: Tensor) -> Tensor:
+    """0, 2, 4 and so on: the bits below each of `many` digits."""
+    return 2 * torch.arange(many, dtype=torch.int32, device=beside.device)
 
 
 def _granules(counts: Tensor) -> list[list[int]]:
