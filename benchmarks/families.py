@@ -18,10 +18,10 @@ def families() -> dict[str, Any]:
     for kind, made in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
         found = outcome(kind)
         rows.append({"type": kind, "class": made, "group": found.group, "sentence": found.sentence})
-    found = {name: _version(name) for name in PACKAGES}
+    packages = {name: _version(name) for name in PACKAGES}
     return {
         "transformers": transformers_version,
-        "packages": {name: number for name, number in found.items() if number},
+        "packages": {name: number for name, number in packages.items() if number},
         "classes": rows,
     }
 

@@ -97,7 +97,7 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
         if head == trace.heads(layer):
             for changed in (events.redraw, events.step_through):
                 shows = ("energy",) if changed is events.redraw else ()
-                with pytest.raises(gr.Error, match="KV head must be a number below 1, as layer"):
+                with pytest.raises(gr.Error, match="head must be a number below 1, as layer"):
                     changed(run, *shows, layer, head, 0, **form())
             continue
         keys = plain.layers[layer].keys[0, head, prompt.visual[0]]

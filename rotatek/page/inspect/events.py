@@ -113,7 +113,7 @@ def place_in(trace: Trace, layer: float, head: float, step: float, frame: float 
     own = trace.heads(at.layer)
     if at.head >= own:
         known = f"a number below {own}, as layer {at.layer} has as many Key heads"
-        raise SettingError("KV head", known, at.head)
+        raise SettingError("head", known, at.head)
     return at
 
 
