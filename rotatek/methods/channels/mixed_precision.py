@@ -21,7 +21,16 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import solve
-from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_of, pack
+from kernels.planes import (
+    GRANULE,
+    TILE,
+    Channels,
+    Planes,
+    coordinates_of,
+    counts_of,
+    pack,
+    steps_along,
+)
 from kernels.reference import Text, Visual
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
@@ -454,12 +463,13 @@ def _group_packed(
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
     if steps is None:
-        steps = best_steps(states, *given)
+        coordinates = coordinates_of(states, channels)
+        steps = steps_along(coordinates, *given)
+        return pack(coordinates, channels.counts, steps, bool(which))[0], steps
     mean, forward, _, levels = channels
     done = solve("pack_states", states, mean, forward, levels, steps, bool(which), places, words)
     if done is None:
-        coordinates = (states.float() - mean.float()[:, :, None]) @ forward
-        done = pack(coordinates, levels, steps, bool(which))
+        done = pack(coordinates_of(states, channels), levels, steps, bool(which))
     return done[0], steps
 
 

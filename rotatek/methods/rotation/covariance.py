@@ -107,7 +107,7 @@ def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         return done
     wide = states.float()
     mean = (shares[:, :, None] @ wide).squeeze(2).to(states.dtype)
-    centred = (wide - mean.float()[:, :, None]) * shares.sqrt()[..., None]
+    centred = (wide - mean.float()[:, :, None]).mul_(shares.sqrt()[..., None])
     return mean, centred.transpose(-1, -2) @ centred
 
 
