@@ -35,7 +35,7 @@ class LayerStates:
         keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
         values: [B, Hkv, N, d], zero there, too.
         lengths: [B] visual tokens of each sample.
-        queries: [B, Hq, W, d], the most recent prompt rows.
+        queries: [B, Hq, W, d], the most recent prompt rows; scores are q . k / sqrt(d).
         window_alive: [B, W] bool, the rows that are no padding.
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.

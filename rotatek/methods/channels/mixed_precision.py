@@ -34,7 +34,7 @@ from kernels.planes import (
 from kernels.reference import Text, Visual
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
-from rotatek.errors import CalibrationUnusable, ModeUnsupported
+from rotatek.errors import CalibrationUnusable
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.batched_rotation import LayerGroup, PendingStore, held, layered
@@ -62,6 +62,7 @@ TOKEN_FLOOR: Final = 0.05  # of the mean attention: later queries may read any t
 # Columns of a basis that are worked out where a number has half a bit or fewer. Few heads would use
 # more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
 CAP: Final = 96
+WIDE_CAP: Final = 3 / 8  # of the columns of heads so wide that this is more
 CAPPED: Final = 0.5
 
 
@@ -254,7 +255,8 @@ def measure(
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups whose layers are taken together, n samples of all of them; tokens may differ."""
+    """Groups whose layers are taken together, n samples of all of them; tokens may differ, and the
+    number and width of heads may not."""
 
     groups: Sequence[LayersOfOneForm]
 
@@ -274,6 +276,11 @@ class Batch:
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
         return joined([group.lengths for group in self.groups], 0)
+
+    def columns(self, bits: float) -> int:
+        """Columns of a basis that are worked out for so many bits a number."""
+        d = self.sides[0].mean.shape[-1]
+        return min(d, max(CAP, int(WIDE_CAP * d))) if bits <= CAPPED else d
 
     def tiles(self) -> Tensor:
         """Tiles of tokens of every layer, on the CPU."""
@@ -316,32 +323,23 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
         bits: a number, on average.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them; then `bits` is what that comes to before anything is counted.
-
-    Raises:
-        ModeUnsupported: where the heads of some layers are wider than those of others.
     """
     place = groups[0].shares.device
-    d = groups[0].sides[0].mean.shape[-1]
-    if any(group.sides[0].mean.shape[-1] != d for group in groups):
-        raise ModeUnsupported(
-            "Bits are given to heads of one width, and this model's layers have heads of several. "
-            "Leave out `bits`."
-        )
-    columns = min(d, CAP) if bits <= CAPPED else d
     alike: dict[Hashable, list[LayersOfOneForm]] = {}
     for group in groups:
         alike.setdefault(tuple(side.form for side in group.sides), []).append(group)
     batches = [Batch(each) for each in alike.values()]
-    axes = [find_axes(batch.sides, columns) for batch in batches]
+    axes = [find_axes(batch.sides, batch.columns(bits)) for batch in batches]
     claims = []
     for batch, found in zip(batches, axes, strict=True):
         lengths = batch.lengths if smaller is None else batch.rows_held()
         rate = torch.stack([side.rate for side in batch.sides])
         loss = (found.energy * rate[..., None]).unflatten(1, lengths.shape)  # [2, layers, B, ...]
+        loss, d = loss.permute(1, 2, 0, 3, 4), batch.sides[0].mean.shape[-1]
         column = COLUMN_EXTRA + (d if found.numbers is None else AXIS_BYTES)
-        claims.append(BitDemand(loss.permute(1, 2, 0, 3, 4).to(place), lengths.to(place), column))
+        claims.append(BitDemand(loss.to(place), lengths.to(place), column, d))
     if smaller is None:
-        allotted = allot_groups(claims, bits, d)
+        allotted = allot_groups(claims, bits)
     else:
         known = [
             batch.budget(smaller, found.numbers is not None).to(place)

@@ -346,8 +346,8 @@ class RotateK(RotationOptions):
         if bits is None or bits >= PLAIN:
             return None
         some = torch.full((len(spectra), 1), TILE)
-        claim = BitDemand(spectra[:, None], some, 0)
-        return allot_bits([claim], min(bits, DEEPEST), spectra.shape[-1])[0][:, 0]
+        claim = BitDemand(spectra[:, None], some, 0, spectra.shape[-1])
+        return allot_bits([claim], min(bits, DEEPEST))[0][:, 0]
 
     def number_bits(self, itemsize: int) -> int:
         """Eight where the numbers are stored so."""
