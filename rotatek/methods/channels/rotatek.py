@@ -379,7 +379,7 @@ class RotateK(RotationOptions):
         if widths == "uniform":
             return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
         capped = spectra[..., : min(d, ADAPTIVE_CAP * kept)]
-        return torch.cat(allot([layer[None] for layer in capped], kept))
+        return torch.cat(allot([layer[None] for layer in capped], [kept] * len(capped)))
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
