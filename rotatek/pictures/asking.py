@@ -190,7 +190,7 @@ class Asker:
         stop: StopFlag | None,
         failed: dict[int, str],
     ) -> dict[int, Row]:
-        """Rows of copies that have read the question, ready to answer, by their places in a batch:
+        """Rows of copies that have read the question, ready to answer, by their number in a batch:
         all in one pass, or one by one where that fails. Why some cannot is in `failed`."""
         number, found = self.engine.scheduler.request(), dict[int, Row]()
         together = [place for place, cache in held.items() if SideBySide.fits(cache)]
