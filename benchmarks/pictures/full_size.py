@@ -78,7 +78,7 @@ def reading(pictures: Pictures, pages: list[Any]) -> Row:
                 writer.submit(pictures.begin(page)[1])
 
     arms: dict[str, Callable[[], Any]] = {
-        "uncompressed": lambda: [plain(page) for page in pages],
+        "uncompressed": lambda: list(map(plain, pages)),
         "reading": lambda: [reader.read([page], reader.look([page])) for page in pages],
         "index": index,
     }

@@ -141,7 +141,8 @@ def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Pic
     assert pictures.counts["read"] in (3, 4)  # the next page is read while one is written
     again = Pictures(pictures.engine, Settings.of(bits=1), tmp_path / "store")
     found = list(index(again, files))
-    assert [page.fresh for page in found].count(True) == again.counts["read"] == 5 - pictures.counts["read"]
+    fresh = [page.fresh for page in found].count(True)
+    assert fresh == again.counts["read"] == 5 - pictures.counts["read"]
     assert all(page.picture is not None for page in found) and len(found) == 5
 
 
