@@ -4,9 +4,8 @@
 
 The file has a text tensor, three lines of JSON that describe the model and the content, and one
 tensor of numbers of each type, byte by byte: first all lowest bytes, so that the highest, which
-repeat, are adjacent. Channels of a few bits are stored as complete codes, a depth a tensor and
-neighbouring tokens side by side (`kernels.plane_codes`). Nothing is unpickled, and nothing of a
-file is used before all of it has been checked.
+repeat, are adjacent. Channels of a few bits are stored as attention reads them. Nothing is
+unpickled, and nothing of a file is used before all of it has been checked.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from math import prod
 from operator import itemgetter
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, NamedTuple, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import torch
 from safetensors import SafetensorError
@@ -29,39 +28,18 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kernels.plane_codes import codes_of, data_of
-from kernels.planes import Planes
+from kernels.planes import covered
 from kernels.reference import Visual
 from rotatek import errors
 from rotatek.methods.channels.store import Store
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 4  # older versions had a container of our own: such caches must be made again
+VERSION: Final = 5  # caches of older versions must be made again
 PREFIX: Final = struct.Struct("<8sI32s")  # magic, version, sha256 of what follows
 TEXT: Final = "text"  # the tensor of the JSON text; the others are one for each type of numbers
 LEVEL: Final = 3  # of zstd: 9 is three times slower, and its files are not smaller
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
-
-
-class Coded(NamedTuple):
-    """Planes as a file has them: without their data, which are codes by depth."""
-
-    planes: Planes
-    codes: tuple[Tensor, ...]
-    values: bool
-
-    @classmethod
-    def of(cls, planes: Planes | None, values: bool) -> Any:
-        """Planes in that form, where they can be."""
-        codes = None if planes is None else codes_of(planes, values)
-        if planes is None or codes is None:
-            return planes
-        return cls(planes._replace(data=planes.data[:0]), tuple(codes), values)
-
-    def opened(self) -> Planes:
-        """The planes again."""
-        return self.planes._replace(data=data_of(self.codes, self.planes.counts, self.values))
 
 
 @contextmanager
@@ -176,7 +154,7 @@ def read(
             raise errors.CacheOfAnotherModel
         parts = {name: part.to(device) for name, part in parts.items()}  # few transfers
         tensors = _tensors(parts, json.loads(told))
-        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, Coded, notes))))
+        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, notes))))
 
 
 def packed(tensors: Collection[Tensor], text: str) -> bytes:
@@ -279,9 +257,6 @@ def _as_tree(thing: Any, tensors: dict[tuple, tuple[int, Tensor]]) -> Any:
         return {"": "tuple", "of": _as_tree(list(thing), tensors)}
     if not _has_fields(type(thing)):
         raise errors.CacheNotStorable
-    if isinstance(thing, Visual):
-        keys, values = Coded.of(thing.key_planes, False), Coded.of(thing.value_planes, True)
-        thing = thing._replace(key_planes=keys, value_planes=values)
     return {"": _kind_of(type(thing)), "of": _as_tree(_fields(thing), tensors)}
 
 
@@ -299,7 +274,10 @@ def _maker(tensors: Sequence[Tensor], kinds: Mapping[str, Any]) -> Callable[[dic
             return told
         kind, of = told[""], told["of"]
         found = plain[kind](of) if kind in plain else kinds[kind](**of)
-        return found.opened() if isinstance(found, Coded) else found
+        for planes in (found.key_planes, found.value_planes) if isinstance(found, Visual) else ():
+            if planes is not None and not covered(planes, found.tokens or 0):
+                raise ValueError("there are fewer words than channels and tokens")
+        return found
 
     return made
 
