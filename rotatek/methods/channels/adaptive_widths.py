@@ -47,6 +47,24 @@ def allot(
     return [part.contiguous().to(e.device) for part, e in zip(parts, energies, strict=True)]
 
 
+def heads_of(spectra: Tensor) -> list[Tensor]:
+    """Each layer's spectra [heads, d] from [layers, heads, d], which is negative where a layer has
+    fewer heads or its heads fewer channels than another's."""
+    there = spectra >= 0
+    heads, widths = there[:, :, 0].sum(1).tolist(), there[:, 0].sum(1).tolist()
+    return [own[:n, :d] for own, n, d in zip(spectra, heads, widths, strict=True)]
+
+
+def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Each layer's numbers [heads, ...] as one tensor [layers, heads, ...], 0 where it has none;
+    like: of the first dimensions of that size."""
+    shape = like.shape[: parts[0].dim() + 1]
+    found = parts[0].new_zeros(shape)
+    for layer, part in enumerate(parts):
+        found[(layer, *map(slice, part.shape))] = part
+    return found
+
+
 def narrow(states: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
     """Cut states [B, Hkv, N, cap] to each head's width.
 
