@@ -20,6 +20,7 @@ from rotatek.engine.decode import decode_one_token, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
+from rotatek.methods.calibration import PREFILL, Calibrator
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.adaptive_widths import allot
 from rotatek.methods.channels.base import LayerStates
@@ -229,6 +230,23 @@ def test_a_replayed_generation_says_the_same(
         cache.graph = graph
         said.append(vlm.model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY))
     assert torch.equal(*said) and len(recorded) == 1
+
+
+def test_axes_of_a_calibration_serve_both_widths(
+    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
+) -> None:
+    learned, path, embedded = Calibrator(), tmp_path / "axes.safetensors", shown(vlm, picture)
+    inputs = embedded.inputs()
+    prefill(vlm, embedded, RotateKCache(vlm.model, inputs, PREFILL, recorder=learned))
+    learned.save(path, vlm.name)
+    settings = Settings.of(bits=1.5, calibration=str(path))
+    own, shared = (filled(vlm, embedded, one) for one in (BITS["bits"], settings))
+    assert {planes.basis.shape[1] for planes in sides(shared)} == {32, 64}
+    assert shared.bytes().total < own.bytes().total
+    requests = [(make_request(picture(100, 80), "what? " * n, NEW), {"k": settings})
+                for n in (1, 2)]  # fmt: skip
+    alone = [tokens_of(list(Engine(vlm).compare(*one))) for one in requests]
+    assert asked_at_once(Engine(vlm), requests) == alone
 
 
 # What goes on from a cache
