@@ -206,8 +206,8 @@ def move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> No
 def needed(own: Sequence[StoreTensors | None]) -> dict[Hashable, int]:
     """Section sizes that the largest row of a cache needs in each pool, for all layers together."""
     sums: dict[Hashable, list[int]] = {}
-    for parts in own:
-        for name, flat in {}.items() if parts is None else parts.flat.items():
+    for parts in filter(None, own):
+        for name, flat in parts.flat.items():
             pool, sizes = _pool_of(name, parts), flat.sizes()
             so_far = sums.get(pool, [0] * len(sizes))
             sums[pool] = [a + b for a, b in zip(so_far, sizes, strict=True)]

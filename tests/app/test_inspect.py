@@ -20,7 +20,7 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.settings import Settings
 from rotatek.page import plot_transport
@@ -125,6 +125,7 @@ def test_heads_of_two_widths_share_one_budget_in_figures(
     settings = Settings.of(**method)
     *_, run = service.ask("tiny", picture(168, 112), "Which?", titled(settings, []), 6)
     trace, one = present(run.trace), settings.channels
+    assert isinstance(one, RotateK)
     energies = drawings.spectra(run, trace, one)
     there = energies != trace_analysis.BEYOND
     bits = trace_analysis.key_bits(trace, one, energies)

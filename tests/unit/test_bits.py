@@ -211,8 +211,7 @@ def test_columns_of_the_basis_are_paid_for() -> None:
     """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
     loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
     free, paid = (
-        allot_bits([BitDemand(loss[None], count[None], column, 512)], 1.5)[0]
-        for column in (0, 516)
+        allot_bits([BitDemand(loss[None], count[None], column, 512)], 1.5)[0] for column in (0, 516)
     )
     assert int((paid > 0).sum()) < int((free > 0).sum())
 

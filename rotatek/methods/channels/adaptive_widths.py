@@ -56,12 +56,11 @@ def heads_of(spectra: Tensor) -> list[Tensor]:
 
 
 def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Each layer's numbers [heads, ...] as one tensor [layers, heads, ...], 0 where it has none;
-    like: of the first dimensions of that size."""
-    shape = like.shape[: parts[0].dim() + 1]
-    found = parts[0].new_zeros(shape)
-    for layer, part in enumerate(parts):
-        found[(layer, *map(slice, part.shape))] = part
+    """Each layer's numbers, [heads] or [heads, d], as one tensor, 0 where it has none; like: the
+    spectra [layers, heads, d] of `heads_of`."""
+    found = parts[0].new_zeros(like.shape[: parts[0].dim() + 1])
+    for whole, part in zip(found, parts, strict=True):
+        whole[tuple(slice(size) for size in part.shape)] = part
     return found
 
 
