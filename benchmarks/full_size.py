@@ -26,6 +26,7 @@ NEW_TOKENS = 24
 FAMILIES: Final = {  # pixels of the square picture of each model
     "qwen2.5-vl-7b": 1512, "llava-next-8b": 672, "qwen3-vl-8b": 1024, "qwen3.5-4b": 1024,
     "internvl3-8b": 1344, "smolvlm-500m": 1024, "gemma-3-4b": 896, "gemma-3-12b": 896,
+    "gemma-4-e4b": 896,
 }  # fmt: skip
 PAPER: Final = ("qwen2.5-vl-7b", "llava-next-8b")  # measured under every setting
 SETTINGS = {
@@ -174,12 +175,16 @@ def settings_for(name: str, vlm: VisionLanguageModel) -> dict[str, Settings | No
     if name in PAPER:
         return SETTINGS
     config = vlm.text_config
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    stated = config.to_dict()
+    width = stated.get("head_dim") or config.hidden_size // config.num_attention_heads
+    apart = stated.get("per_layer_config") or {}  # Gemma 4's full layers have wider heads
+    one = all(each.get("head_dim", width) == width for each in apart.values())
+    with_bits = ("RotateK 2 bits", "RotateK .75 bits") if one else ()
     keep = 32 / width
     return {
         "uncompressed": None,
         "full width, our cache": SETTINGS["full width, our cache"],
-        **{name: SETTINGS[name] for name in ("RotateK 2 bits", "RotateK .75 bits")},
+        **{name: SETTINGS[name] for name in with_bits},
         "RotateK k=32": Settings.of(keep_channels=keep),
         "RotateK k=32 r=32": Settings.of(keep_channels=keep, values="rotate", keep_values=keep),
         "FastV .4 + RotateK k=32": Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=keep),

@@ -19,6 +19,8 @@ REASONS: Final = (  # of refusals, as tables say them: by what the sentence hold
     ("no decoder layers", "no decoder layers of the usual form"),
     ("cross-attention", "cross-attention, or an encoder and a decoder"),
     ("layers of other kinds", "layers of other kinds"),
+    ("latent ones (MLA)", "latent Keys and Values (MLA)"),
+    ("several streams", "several streams of hidden states"),
     ("not token by token", "does not generate token by token"),
     ("names no text that becomes a picture", "its processor fails on a picture"),
     ("does not take these pictures", "its processor fails on a picture"),
@@ -53,7 +55,9 @@ def _grouped(rows: list[dict[str, str]]) -> Iterator[tuple[str, list[str]]]:
 def table() -> str:
     """Every class, by what becomes of it."""
     found = read()
-    lines = [f"| transformers {found['transformers']} | | model types |", "|---|---|---|"]
+    used = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
+    title = f"transformers {found['transformers']}" + (f", with {used}" if used else "")
+    lines = [f"| {title} | | model types |", "|---|---|---|"]
     for words, types in _grouped(found["classes"]):
         lines.append(f"| {words} | {len(types)} | {', '.join(types)} |")
     return "\n".join(lines)
@@ -66,8 +70,8 @@ def counts() -> str:
     overlay, plain, generate, refused, untried = (
         sum(row["group"] == group for row in rows) for group in GROUPS
     )
+    left = f"{refused} are refused, {untried} [untried]" if untried else f"{refused} are [refused]"
     return (
         f"Of {len(rows)} image-text classes that transformers has, {overlay + plain} run, "
-        f"{generate} in `generate` alone; {refused} are refused, {untried} "
-        "[untried](docs/families.md)."
+        f"{generate} in `generate` alone; {left}(docs/families.md)."
     )

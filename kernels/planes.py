@@ -105,6 +105,13 @@ def data_bytes(counts: Tensor, tokens: int) -> int:
     return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
 
 
+def covered(planes: Planes, tokens: int) -> bool:
+    """Whether the data has every word of `tokens` tokens."""
+    words = granules(planes.counts) * GRANULE * GRANULE * -(-tokens // TILE)
+    ends = planes.offsets + words
+    return bool((planes.offsets >= 0).all()) and bool((ends <= planes.data.numel()).all())
+
+
 class Channels(NamedTuple):
     """Channels of some heads that are to be quantised, w of each by falling depth.
 

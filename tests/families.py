@@ -38,8 +38,6 @@ from transformers import (
     LlavaOnevisionForConditionalGeneration,
     LlavaOnevisionProcessor,
     LlavaProcessor,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
     Qwen2_5_VLProcessor,
     Qwen2Config,
     Qwen2VLConfig,
@@ -61,31 +59,12 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
-from tests.tiny import QWEN_TEMPLATE, TINY, byte_tokenizer, scramble
+from tests.newer_families import AT_HAND, NEWER, WHOLE, pixtral_processor
+from tests.tiny import QWEN_TEMPLATE, SIGLIP, TEXT, TINY, byte_tokenizer, finish, scramble
 
-TEXT: dict[str, Any] = {
-    "hidden_size": 4 * 32, "intermediate_size": 96, "num_hidden_layers": 4,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-    "max_position_embeddings": 8192, "pad_token_id": 0,
-}  # fmt: skip
-SIGLIP: dict[str, Any] = {
-    "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "image_size": 56, "patch_size": 14,
-}  # fmt: skip
 CHATML = ["<|im_start|>", "<|im_end|>"]
-
-
-def _finish(
-    family: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, images: Any
-) -> VisionLanguageModel:
-    eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
-    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=0)
-    adapter = FAMILIES[family].adapter
-    tokenizer.chat_template = tokenizer.chat_template or adapter.template
-    return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
 
 
 def _qwen(family: str, kind: type, config: Callable[..., Any], patch: int) -> VisionLanguageModel:
@@ -100,7 +79,7 @@ def _qwen(family: str, kind: type, config: Callable[..., Any], patch: int) -> Vi
     images = Qwen2VLImageProcessorPil(
         patch_size=patch, merge_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
     )
-    return _finish(family, kind(made), tokenizer, images)
+    return finish(family, kind(made), tokenizer, images)
 
 
 def _rope(**more: Any) -> dict[str, Any]:
@@ -193,7 +172,7 @@ def tiny_llava15(text: type = LlamaConfig, **more: Any) -> VisionLanguageModel:
     images = FAMILIES["llava"].images(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
     )
-    return _finish("llava", LlavaForConditionalGeneration(config), tokenizer, images)
+    return finish("llava", LlavaForConditionalGeneration(config), tokenizer, images)
 
 
 def tiny_onevision() -> VisionLanguageModel:
@@ -211,7 +190,7 @@ def tiny_onevision() -> VisionLanguageModel:
         size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
     network = LlavaOnevisionForConditionalGeneration(config)
-    return _finish("llava_onevision", network, tokenizer, images)
+    return finish("llava_onevision", network, tokenizer, images)
 
 
 def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
@@ -225,7 +204,7 @@ def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
     images = FAMILIES[family].images(
         size={"longest_edge": 168}, max_image_size={"longest_edge": 56}
     )
-    return _finish(family, kind(made), tokenizer, images)
+    return finish(family, kind(made), tokenizer, images)
 
 
 def tiny_smolvlm() -> VisionLanguageModel:
@@ -238,8 +217,9 @@ def tiny_idefics3() -> VisionLanguageModel:
     return _smol("idefics3", Idefics3ForConditionalGeneration, Idefics3Config)
 
 
-def tiny_internvl() -> VisionLanguageModel:
-    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle."""
+def tiny_internvl(text: type = Qwen2Config, **more: Any) -> VisionLanguageModel:
+    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle; with
+    another language model, InternVL3.5."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
     tokenizer = byte_tokenizer(special, "<|im_end|>")
     extra = {
@@ -252,11 +232,11 @@ def tiny_internvl() -> VisionLanguageModel:
     sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
     config = InternVLConfig(
         vision_config=InternVLVisionConfig(**sizes),
-        text_config=Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
+        text_config=text(**TEXT | more, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
     )  # fmt: skip
     images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)
-    return _finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
+    return finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
 
 
 def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLanguageModel:
@@ -280,7 +260,7 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
         tie_word_embeddings=tied,
     )  # fmt: skip
     images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
-    return _finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)
+    return finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)
 
 
 GEMMA4 = (
@@ -292,7 +272,9 @@ GEMMA4 = (
 )
 
 
-def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLanguageModel:
+def tiny_gemma4(
+    window: int = 512, shared: int = 2, layers: int = 6, **more: Any
+) -> VisionLanguageModel:
     """Gemma 4: windows, wider heads in full layers, inputs of every layer, borrowed Keys and Values
     in the last layers, pictures of up to 70 tokens in their own shape."""
     special = ["<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>"]
@@ -306,10 +288,11 @@ def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLa
     boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])
     audio = tokenizer.convert_tokens_to_ids(special[-1])
     text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}
+    text |= {"global_head_dim": 64} | more
     config = Gemma4Config(
         text_config=Gemma4TextConfig(
             **text, layer_types=["sliding_attention", "full_attention"] * (layers // 2),
-            sliding_window=window, global_head_dim=64, num_kv_shared_layers=shared,
+            sliding_window=window, num_kv_shared_layers=shared,
             hidden_size_per_layer_input=8, vocab_size_per_layer_input=len(tokenizer),
         ),
         vision_config=Gemma4VisionConfig(
@@ -320,7 +303,7 @@ def tiny_gemma4(window: int = 512, shared: int = 2, layers: int = 6) -> VisionLa
         audio_token_id=audio, tie_word_embeddings=False,
     )  # fmt: skip
     images = FAMILIES["gemma4"].images(max_soft_tokens=70)
-    return _finish("gemma4", Gemma4ForConditionalGeneration(config), tokenizer, images)
+    return finish("gemma4", Gemma4ForConditionalGeneration(config), tokenizer, images)
 
 
 EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
@@ -336,6 +319,8 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     "internvl": tiny_internvl,
     "gemma3": tiny_gemma3,
     "gemma4": tiny_gemma4,
+    **NEWER,
+    **AT_HAND,
 }
 PROCESSORS: dict[str, type] = {
     "qwen2_vl": Qwen2VLProcessor,
@@ -350,6 +335,8 @@ PROCESSORS: dict[str, type] = {
     "idefics3": Idefics3Processor,
     "internvl": InternVLProcessor,
     "gemma3": Gemma3Processor,
+    "mistral3": pixtral_processor(),
+    "pixtral": pixtral_processor(),
 }
 with suppress(ImportError):  # before 5.24 its module wants torchvision
     PROCESSORS["gemma4"] = import_module("transformers.models.gemma4").Gemma4Processor
@@ -372,6 +359,11 @@ def _told(family: str, config: Any) -> dict[str, Any]:
             "vision_feature_select_strategy": "full",
             "vision_aspect_ratio": config.vision_aspect_ratio,
         }
+    if family in NEWER:
+        return {
+            "patch_size": vision.patch_size,
+            "spatial_merge_size": getattr(config, "spatial_merge_size", 1),
+        }
     if family == "internvl":
         return no_clips | {"image_seq_length": config.image_seq_length}
     if family == "gemma4":
@@ -387,6 +379,8 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
 
     Several want torchvision's video processor, which is not here; only pictures are asked of them.
     """
+    if family in WHOLE:
+        return vlm.images
     kind = PROCESSORS.get(family)
     if kind is None:
         pytest.skip("this transformers has its processor with torchvision only")

@@ -1,5 +1,7 @@
 """Small random-weight models of the real classes, with the real configurations' structure."""
 
+from typing import Any
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -20,6 +22,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
+from rotatek.models.families import FAMILIES
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.qwen2_5_vl import Qwen25VL
 
@@ -30,6 +33,16 @@ QWEN_TEMPLATE = (
     "{%- endfor -%}<|im_end|>\n{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
 )
+
+TEXT: dict[str, Any] = {
+    "hidden_size": 4 * 32, "intermediate_size": 96, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "max_position_embeddings": 8192, "pad_token_id": 0,
+}  # fmt: skip
+SIGLIP: dict[str, Any] = {
+    "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "image_size": 56, "patch_size": 14,
+}  # fmt: skip
 
 
 def byte_tokenizer(special: list[str], eos: str) -> PreTrainedTokenizerFast:
@@ -51,6 +64,17 @@ def scramble(model: PreTrainedModel, seed: int) -> PreTrainedModel:
             spread = 0.5 if "embed" in name else 1.6 / weight[0].numel() ** 0.5
             weight.data = torch.randn(weight.shape, generator=generator) * spread
     return model.eval()
+
+
+def finish(
+    family: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, images: Any
+) -> VisionLanguageModel:
+    """A family's adapter over a network with random weights."""
+    eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
+    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=0)
+    adapter = FAMILIES[family].adapter
+    tokenizer.chat_template = tokenizer.chat_template or adapter.template
+    return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
 
 
 def tiny_qwen(seed: int = 0) -> VisionLanguageModel:

@@ -24,23 +24,30 @@ MAX_WRITTEN = 12  # layers across; beyond this the cells are too small to hold t
 
 
 def _written(value: float, kind: str) -> str:
+    if np.isnan(value):
+        return "no such head"
     return size(value) if kind == "bytes" else percent(value)
 
 
 def _bare(values: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
     """Numbers short enough for a cell on a telephone, and the unit that they share."""
-    if kind == "share":
-        return np.vectorize(lambda v: percent(v).removesuffix(" %"), otypes=[str])(values), "%"
-    unit, scale = unit_of(float(values.max()))
-    short = np.vectorize(lambda v: f"{v:.{0 if v >= 10 else 1}f}", otypes=[str])
-    return short(values / scale), unit
+    unit, scale = ("%", 1.0) if kind == "share" else unit_of(float(np.nanmax(values)))
+
+    def short(value: float) -> str:
+        if np.isnan(value):
+            return ""
+        own = value / scale
+        return percent(own).removesuffix(" %") if unit == "%" else f"{own:.{int(own < 10)}f}"
+
+    return np.vectorize(short, otypes=[str])(values), unit
 
 
 def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     """The map, the chosen cell framed.
 
     Args:
-        values: one value a layer and kv head, float [layers, heads].
+        values: one value a layer and kv head, float [layers, heads]; NaN where a layer has no such
+            head, whose cell stays empty.
         quantity: a key of `QUANTITIES`.
         layer: the chosen layer.
         head: the chosen kv head.
@@ -51,7 +58,7 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     bare, unit = _bare(values, what.kind)
     bar = colour_bar(what.title)
     if what.kind == "share":
-        bar["tickformat"] = ".0%" if np.ptp(values) > 0.05 else ".1%"
+        bar["tickformat"] = ".0%" if _spread(values) > 0.05 else ".1%"
     written = layers <= MAX_WRITTEN
     axis = f"layer (cells in {unit})" if written else "layer"
     cells = {
@@ -83,15 +90,19 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     return Drawing(figure, *_words(values, what, layer, head))
 
 
+def _spread(values: np.ndarray) -> float:
+    return float(np.nanmax(values) - np.nanmin(values))
+
+
 def _words(values: np.ndarray, what: Quantity, layer: int, head: int) -> tuple[str, str]:
     here = _written(float(values[layer, head]), what.kind)
-    worst = values.argmin() if what.more_is_better else values.argmax()
+    worst = np.nanargmin(values) if what.more_is_better else np.nanargmax(values)
     row, column = np.unravel_index(worst, values.shape)
     there = _written(float(values[row, column]), what.kind)
-    mean = _written(float(values.mean()), what.kind)
+    mean = _written(float(np.nanmean(values)), what.kind)
     name = "largest" if what.kind == "bytes" else "hardest"
     reading = f"Layer {layer}, head {head}: {what.title} {here}"
-    if (row, column) != (layer, head) and np.ptp(values) > 0:
+    if (row, column) != (layer, head) and _spread(values) > 0:
         reading += f"; the {name} is layer {row}, head {column} with {there}"
     return (
         reading + ". Choose a cell to look inside it.",

@@ -214,6 +214,8 @@ def _unlike_attention(module: nn.Module) -> Iterator[str]:
         yield "layers that share the Keys and Values of others"
     if "is_cross_attention" in given or "cross_attention_states" in takes:
         yield "cross-attention layers"
+    if hasattr(module, "expand_kv"):  # transformers' own cache holds the latent ones, too
+        yield "Keys and Values that it makes of latent ones (MLA)"
     if "indexer" in given:
         yield "layers that choose which tokens they see"
 

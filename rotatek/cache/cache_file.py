@@ -4,9 +4,8 @@
 
 The file has a text tensor, three lines of JSON that describe the model and the content, and one
 tensor of numbers of each type, byte by byte: first all lowest bytes, so that the highest, which
-repeat, are adjacent. Channels of a few bits are stored as complete codes, a depth a tensor and
-neighbouring tokens side by side (`kernels.plane_codes`). Nothing is unpickled, and nothing of a
-file is used before all of it has been checked.
+repeat, are adjacent. Channels of a few bits are stored as attention reads them. Nothing is
+unpickled, and nothing of a file is used before all of it has been checked.
 """
 
 import hashlib
@@ -18,9 +17,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, NamedTuple, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import torch
 from safetensors import SafetensorError
@@ -28,39 +28,18 @@ from safetensors.torch import load, save
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kernels.plane_codes import codes_of, data_of
-from kernels.planes import Planes
+from kernels.planes import covered
 from kernels.reference import Visual
 from rotatek import errors
 from rotatek.methods.channels.store import Store
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 4  # older versions had a container of our own: such caches must be made again
+VERSION: Final = 5  # caches of older versions must be made again
 PREFIX: Final = struct.Struct("<8sI32s")  # magic, version, sha256 of what follows
 TEXT: Final = "text"  # the tensor of the JSON text; the others are one for each type of numbers
-LEVEL: Final = 9  # of zstd: 19 is ten times slower and saves a hundredth
+LEVEL: Final = 3  # of zstd: 9 is three times slower, and its files are not smaller
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
-
-
-class Coded(NamedTuple):
-    """Planes as a file has them: without their data, which are codes by depth."""
-
-    planes: Planes
-    codes: tuple[Tensor, ...]
-    values: bool
-
-    @classmethod
-    def of(cls, planes: Planes | None, values: bool) -> Any:
-        """Planes in that form, where they can be."""
-        codes = None if planes is None else codes_of(planes, values)
-        if planes is None or codes is None:
-            return planes
-        return cls(planes._replace(data=planes.data[:0]), tuple(codes), values)
-
-    def opened(self) -> Planes:
-        """The planes again."""
-        return self.planes._replace(data=data_of(self.codes, self.planes.counts, self.values))
 
 
 @contextmanager
@@ -102,10 +81,11 @@ def write(
         CacheFileUnwritable: where the file cannot be written, or is a folder or a device.
     """
     owner = owner or identity(model)
-    tensors: dict[tuple, Tensor] = {}  # by address, so that a shared one is stored once
+    tensors: dict[tuple, tuple[int, Tensor]] = {}  # by address: a shared one is stored once
     tree = _as_tree(dict(content), tensors)
-    told = [(_name(each.dtype), list(each.shape)) for each in tensors.values()]
-    body = packed(tensors.values(), "\n".join(map(json.dumps, (owner, told, tree))))
+    each = [tensor for _, tensor in tensors.values()]
+    told = [(_name(one.dtype), list(one.shape)) for one in each]
+    body = packed(each, "\n".join(map(json.dumps, (owner, told, tree))))
     path = Path(os.path.realpath(path))
     prefix = PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -172,22 +152,37 @@ def read(
         filled_by, told, tree = parts.pop(TEXT).numpy().tobytes().splitlines()
         if json.loads(filled_by) != (owner or identity(model)):
             raise errors.CacheOfAnotherModel
-        tensors = [each.to(device) for each in _tensors(parts, json.loads(told))]
-        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, Coded, notes))))
+        parts = {name: part.to(device) for name, part in parts.items()}  # few transfers
+        tensors = _tensors(parts, json.loads(told))
+        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, notes))))
 
 
 def packed(tensors: Collection[Tensor], text: str) -> bytes:
     """Numbers and a text as a file has them after its first bytes."""
-    groups: dict[torch.dtype, list[Tensor]] = {}
-    for each in tensors:
-        raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
-        groups.setdefault(each.dtype, []).append(raw)
+    groups: dict[torch.dtype, dict[torch.device, list[tuple[int, Tensor]]]] = {}
+    for number, each in enumerate(tensors):
+        flat = each.detach().contiguous().view(-1).view(torch.uint8)
+        groups.setdefault(each.dtype, {}).setdefault(each.device, []).append((number, flat))
     parts = {TEXT: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
-    for kind, group in groups.items():
-        raw = torch.cat(group)
+    for kind, devices in groups.items():
+        raw = _gathered(devices)
         each_byte = raw.view(len(raw) // kind.itemsize, kind.itemsize).T
         parts[_name(kind)] = each_byte.contiguous()
     return bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(save(parts)))
+
+
+def _gathered(devices: Mapping[torch.device, Sequence[tuple[int, Tensor]]]) -> Tensor:
+    """Numbered bytes on the CPU, in order: a copy for each device they come from."""
+    found = [
+        (number, part)
+        for group in devices.values()
+        for (number, own), part in zip(
+            group,
+            torch.cat([own for _, own in group]).cpu().split([len(own) for _, own in group]),
+            strict=True,
+        )
+    ]
+    return torch.cat([part for _, part in sorted(found, key=itemgetter(0))])
 
 
 def _tensors(parts: Mapping[str, Tensor], told: Sequence[tuple[str, list[int]]]) -> list[Tensor]:
@@ -239,7 +234,7 @@ def identity(model: PreTrainedModel) -> str:
     return digest.hexdigest()
 
 
-def _as_tree(thing: Any, tensors: dict[tuple, Tensor]) -> Any:
+def _as_tree(thing: Any, tensors: dict[tuple, tuple[int, Tensor]]) -> Any:
     """Plain values for JSON; tensors are added to `tensors` and numbered, the same one once.
 
     Values that JSON has no form for become {"": their kind, "of": their content}.
@@ -255,17 +250,13 @@ def _as_tree(thing: Any, tensors: dict[tuple, Tensor]) -> Any:
         return {str(name): _as_tree(one, tensors) for name, one in thing.items()}
     if isinstance(thing, Tensor):
         place = (thing.device, thing.data_ptr(), thing.dtype, thing.shape, thing.stride())
-        tensors.setdefault(place, thing)
-        return {"": "tensor", "of": list(tensors).index(place)}
+        return {"": "tensor", "of": tensors.setdefault(place, (len(tensors), thing))[0]}
     if isinstance(thing, torch.dtype):
         return {"": "dtype", "of": _name(thing)}
     if type(thing) is tuple:
         return {"": "tuple", "of": _as_tree(list(thing), tensors)}
     if not _has_fields(type(thing)):
         raise errors.CacheNotStorable
-    if isinstance(thing, Visual):
-        keys, values = Coded.of(thing.key_planes, False), Coded.of(thing.value_planes, True)
-        thing = thing._replace(key_planes=keys, value_planes=values)
     return {"": _kind_of(type(thing)), "of": _as_tree(_fields(thing), tensors)}
 
 
@@ -283,7 +274,10 @@ def _maker(tensors: Sequence[Tensor], kinds: Mapping[str, Any]) -> Callable[[dic
             return told
         kind, of = told[""], told["of"]
         found = plain[kind](of) if kind in plain else kinds[kind](**of)
-        return found.opened() if isinstance(found, Coded) else found
+        for planes in (found.key_planes, found.value_planes) if isinstance(found, Visual) else ():
+            if planes is not None and not covered(planes, found.tokens or 0):
+                raise ValueError("there are fewer words than channels and tokens")
+        return found
 
     return made
 

@@ -40,6 +40,7 @@ FRONTIER: Final = (0.5, 0.375, 0.25)  # shares of the channels in the paper's tr
 PART: Final = {False: 0.4, True: 0.2}
 DESIGN: Final = ("ablation",)  # studies that are asked a part
 SECOND_BITS: Final = (2.0, 1.0, 0.75, 0.5)  # that second questions are asked at
+SECOND_TIMES: Final = (8, 16)  # and so many times smaller
 BITS: Final = "number_bits"  # the option of methods that store every number in as many
 SECOND_TOKENS: Final = 0.4  # and the share of tokens, where some are dropped
 
@@ -297,6 +298,8 @@ def second_table() -> Table:
     named: dict[str, Settings] = {}
     for bits in SECOND_BITS:
         named[f"{ours.label} ({bits:g} bits)"] = Settings.of(bits=bits)
+    for times in SECOND_TIMES:
+        named[f"{ours.label} ({times} times smaller)"] = Settings.of(smaller=times)
     for kept, method in product((HEAD // 2, HEAD // 4), reducers()):
         form, one = next(iter(method.papers().items()))
         named[f"{form}, {kept} Key channels"] = Settings(channels=one.with_keep(kept / HEAD))

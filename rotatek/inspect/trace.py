@@ -59,8 +59,12 @@ class Trace:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(layers, kv heads)."""
-        return len(self.layers), self.layers[0].keys.shape[0] if self.layers else 0
+        """(layers, kv heads of the layer that has most)."""
+        return len(self.layers), max(map(self.heads, range(len(self.layers))), default=0)
+
+    def heads(self, layer: int) -> int:
+        """Key heads of one layer: in Gemma 4 full layers may have fewer than others."""
+        return self.layers[layer].keys.shape[0]
 
     @property
     def nbytes(self) -> int:

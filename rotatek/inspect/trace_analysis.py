@@ -18,7 +18,7 @@ from rotatek.methods.channels.base import Axes, HeadStates
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept
 
-BEYOND: Final = -1.0  # where a layer's heads have fewer channels than another's
+BEYOND: Final = -1.0  # where a layer has fewer heads than another, or its heads fewer channels
 
 
 @dataclass(frozen=True)
@@ -157,51 +157,68 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
 
 def spectra(trace: Trace, method: ChannelMethod) -> Floats:
     """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d];
-    `BEYOND` behind those of narrower heads than others' d."""
-    layers, heads = trace.shape
-    counts = [max(1, layer.count) for layer in trace.layers]
+    `BEYOND` behind those of narrower heads than others' d, and for heads that a layer lacks."""
     rows = [
-        torch.stack([_axes(trace, la, h, method).spectrum / counts[la] for h in range(heads)])
-        for la in range(layers)
-    ]
+        torch.stack([
+            _axes(trace, number, head, method).spectrum / max(1, layer.count)
+            for head in range(trace.heads(number))
+        ])
+        for number, layer in enumerate(trace.layers)
+    ]  # fmt: skip
     return _joined([row.numpy() for row in rows])
 
 
 def _joined(rows: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
     """Values [kv heads, d] of each layer as one array [layers, kv heads, d]."""
-    width = max(row.shape[-1] for row in rows)
-    missing = [((0, 0), (0, width - row.shape[-1])) for row in rows]
+    heads, width = (max(row.shape[axis] for row in rows) for axis in (0, 1))
+    missing = [((0, heads - row.shape[0]), (0, width - row.shape[1])) for row in rows]
     padded = [np.pad(r, m, constant_values=BEYOND) for r, m in zip(rows, missing, strict=True)]
     return np.stack(padded)
 
 
-def _by_width(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tensor]) -> NDArray:
-    """Results [layers, ...] of layers of one width after another, `BEYOND` left out.
+def has_head(energies: Floats) -> NDArray[np.bool_]:
+    """[layers, kv heads]: which heads a layer has; energies: `spectra`."""
+    found: NDArray[np.bool_] = energies[..., 0] != BEYOND
+    return found
+
+
+def _forms(energies: Floats) -> NDArray[np.int64]:
+    """[layers, 2]: heads of each layer and their width; energies: of `_joined`."""
+    inside = energies != BEYOND
+    return np.stack([inside[..., 0].sum(-1), inside[:, 0].sum(-1)], -1)
+
+
+def _by_form(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tensor]) -> NDArray:
+    """Results [layers, ...] of layers with as many heads of one width after another, `BEYOND` left
+    out: 0 there.
 
     Args:
         energies: of `_joined`.
         work: takes the energies of some layers, and which they are.
     """
-    widths = (energies[:, 0] != BEYOND).sum(-1)
-    made = {w: work(torch.from_numpy(energies[widths == w, :, :w]), widths == w) for w in widths}
-    first = next(iter(made.values())).numpy()
-    shape = (*energies.shape[:2], energies.shape[2])[: first.ndim]
-    whole = np.zeros(shape, first.dtype)
-    for width, part in made.items():
-        whole[widths == width, ..., : part.shape[-1]] = part.numpy()
+    forms = _forms(energies)
+    made = {}
+    for heads, width in {(int(h), int(w)) for h, w in forms}:
+        mine = (forms == (heads, width)).all(-1)
+        made[heads, width] = mine, work(torch.from_numpy(energies[mine, :heads, :width]), mine)
+    first = next(iter(made.values()))[1].numpy()
+    whole = np.zeros(energies.shape[: first.ndim], first.dtype)
+    for mine, part in made.values():
+        inner = tuple(slice(length) for length in part.shape[1:])
+        whole[(mine, *inner)] = part.numpy()
     return whole
 
 
 def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
-    return _by_width(energies, lambda own, _: method.key_widths(own))
+    return _by_form(energies, lambda own, _: method.key_widths(own))
 
 
 def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
-    width = int((energies[0, 0] != BEYOND).sum())
-    if method.key_bits(torch.from_numpy(energies[:1, :, :width])) is not None:
-        depths = _by_width(energies, lambda own, _: cast(Tensor, method.key_bits(own)))
+    heads, width = _forms(energies)[0]
+    if method.key_bits(torch.from_numpy(energies[:1, :heads, :width])) is not None:
+        depths = _by_form(energies, lambda own, _: cast(Tensor, method.key_bits(own)))
         return depths.astype(np.int32)
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
     return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
@@ -209,17 +226,18 @@ def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[n
 
 def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
     """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
-    widths = (energies[:, 0] != BEYOND).sum(-1)
-    own = energies[widths == widths[layer], :, : widths[layer]]
+    forms = _forms(energies)
+    heads, width = forms[layer]
+    own = energies[(forms == forms[layer]).all(-1), :heads, :width]
     level = method.water_level(torch.from_numpy(own))
-    total = max(float(energies[layer, head, : widths[layer]].sum()), 1e-30)
+    total = max(float(energies[layer, head, :width].sum()), 1e-30)
     return None if level is None else level / total
 
 
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
     energies = _joined([layer.value_energy / max(1, layer.count) for layer in trace.layers])
-    return _by_width(energies, lambda own, _: method.value_widths(own))
+    return _by_form(energies, lambda own, _: method.value_widths(own))
 
 
 def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
@@ -243,10 +261,13 @@ def _bytes(
     counts = np.array(tokens)[:, None]
 
     def of(own: Tensor, rows: NDArray[np.bool_]) -> Tensor:
-        kept, held, count = (torch.from_numpy(part[rows]) for part in (keys, values, counts))
+        heads = own.shape[1]
+        kept, held, count = (
+            torch.from_numpy(part[rows, :heads]) for part in (keys, values, counts)
+        )
         return method.head_bytes(kept, held, count, own.shape[-1], trace.itemsize)
 
-    return _by_width(energies, of)
+    return _by_form(energies, of)
 
 
 def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
@@ -260,13 +281,14 @@ def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
 
 
 def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:
-    """Every head's score error for the prompt's last row, [layers, kv heads]."""
-    kept, (layers, heads) = key_widths(method, energies), trace.shape
-    return np.array([
-        [attention_view(trace, row, head, method, 0, int(kept[row, head])).score_error
-         for head in range(heads)]
-        for row in range(layers)
-    ], dtype=np.float32)  # fmt: skip
+    """Every head's score error for the prompt's last row, [layers, kv heads]; 0 for heads that a
+    layer lacks."""
+    kept = key_widths(method, energies)
+    errors = np.zeros(trace.shape, dtype=np.float32)
+    for row, head in np.argwhere(has_head(energies)):
+        view = attention_view(trace, row, head, method, 0, int(kept[row, head]))
+        errors[row, head] = view.score_error
+    return errors
 
 
 def on_grid(

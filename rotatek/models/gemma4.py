@@ -73,9 +73,22 @@ class Gemma4(VisionLanguageModel):
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
         """Means over the patches that are pooled into one token."""
-        unit, parts = self._unit, []
-        sizes = [count * unit**2 for count in pixels.counts]
-        for grid, part in zip(pixels.grids, values.flatten(0, 1).split(sizes), strict=True):
-            cells = part.view(grid.rows, unit, grid.columns, unit, -1)
-            parts.append(cells.mean((1, 3)).flatten(0, 1))
-        return torch.cat(parts)
+        return unit_means(values, pixels.grids, self._unit)
+
+
+def unit_means(values: Tensor, grids: Sequence[Grid], unit: int) -> Tensor:
+    """Means over squares of patches.
+
+    Args:
+        values: [T, patches, c] of all pictures, each row by row.
+        grids: of each picture's squares.
+        unit: patches along one side of a square.
+
+    Returns:
+        [N, c], the squares row by row.
+    """
+    parts, sizes = [], [grid.rows * grid.columns * unit**2 for grid in grids]
+    for grid, part in zip(grids, values.flatten(0, 1).split(sizes), strict=True):
+        cells = part.view(grid.rows, unit, grid.columns, unit, -1)
+        parts.append(cells.mean((1, 3)).flatten(0, 1))
+    return torch.cat(parts)

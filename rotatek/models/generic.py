@@ -2,6 +2,7 @@
 it. Where its visual tokens lie on the picture is known if the processor's shapes say so."""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -111,22 +112,31 @@ class Generic(DeepStack):
             tensors: the processor's.
             runs: the lengths of each picture's runs of visual tokens.
         """
-        vision, start, grids = getattr(self.model.config, "vision_config", None), 0, []
-        merge = int(getattr(vision, "spatial_merge_size", None) or 1)
-        merge = int(getattr(self.model.config, "spatial_merge_size", None) or merge)
-        sides, unit = tensors.get("image_grid_thw"), merge
-        if sides is None and "image_sizes" in tensors:
-            sides, unit = tensors["image_sizes"], merge * int(getattr(vision, "patch_size", 0))
-        if sides is None or len(sides) != len(runs) or not unit:
+        sides, start, grids = self._sides(tensors), 0, []
+        if len(sides) != len(runs):
             return ()
-        if bool((sides[:, -2:] % unit).any()):
-            return ()
-        for (rows, columns), lengths in zip((sides[:, -2:] // unit).tolist(), runs, strict=True):
-            if rows * columns != sum(lengths) or min(rows, columns) < 2:
+        for (rows, columns), lengths in zip(sides, runs, strict=True):
+            count = sum(lengths)
+            unit = math.isqrt(rows * columns // count)  # patches along one side of a token
+            if unit < 1 or rows % unit or columns % unit or rows * columns != count * unit**2:
                 return ()
-            grids.append(Grid(rows, columns, start))
-            start += rows * columns
+            if min(rows, columns) < 2 * unit:
+                return ()
+            grids.append(Grid(rows // unit, columns // unit, start))
+            start += count
         return tuple(grids)
+
+    def _sides(self, tensors: dict[str, Tensor]) -> list[list[int]]:
+        """Rows and columns of each picture's patches, where a tensor tells them; else nothing."""
+        if "image_grid_thw" in tensors:
+            return tensors["image_grid_thw"][:, -2:].tolist()
+        if "image_position_ids" in tensors:  # column and row of each patch, -1 for padding
+            return (tensors["image_position_ids"].amax(1) + 1).flip(-1).tolist()
+        vision = getattr(self.model.config, "vision_config", None)
+        side, sizes = getattr(vision, "patch_size", None), tensors.get("image_sizes")
+        if not isinstance(side, int) or sizes is None or bool((sizes % side).any()):
+            return []
+        return (sizes // side).tolist()
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:

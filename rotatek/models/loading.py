@@ -50,6 +50,7 @@ DTYPES: Final = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+LACKS: Final = "Missing optional dependencies"  # transformers' ValueError of a processor's package
 CPU_GIGABYTES: Final = 3.0  # a larger model answers too slowly without a GPU to be offered there
 
 
@@ -168,15 +169,11 @@ def load(
         )
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         images = family.images.from_pretrained(source, trust_remote_code=False)
-    except ImportError as exc:
-        raise ModelUnsupported(
-            f"The processor of {checkpoint.label} needs a package that is not installed, most "
-            "often torchvision. Install it, or choose one of the families that "
-            "`python -m rotatek info` lists."
-        ) from exc
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, ImportError) as exc:
+        if isinstance(exc, ImportError) or LACKS in str(exc):
+            raise _lacking(checkpoint.label) from exc
         raise incomplete(checkpoint.name) from exc
     _find_template(tokenizer, Path(source))
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
@@ -184,6 +181,14 @@ def load(
     if vlm.device.type == "cuda":
         vlm.optimise_for_gpu()
     return vlm
+
+
+def _lacking(label: str) -> UserError:
+    """The fault of a processor whose package is not installed."""
+    return ModelUnsupported(
+        f"The processor of {label} needs a package that is not installed, most often torchvision. "
+        "Install it, or choose one of the families that `python -m rotatek info` lists."
+    )
 
 
 def _checkpoint(model: str) -> Checkpoint:

@@ -1,11 +1,12 @@
 """One question about many stored pictures: each page's own follow-up, answered as one batch."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from kernels.reference import Visual, expanded
 from rotatek.bridge.attention import StopFlag, watched
@@ -16,6 +17,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.event_builder import newly_said, text_of
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
+from rotatek.engine.side_by_side import SideBySide
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import Grid
@@ -102,17 +104,16 @@ class Asker:
         """
         failed: dict[int, str] = {}
         with self._room([cache for _, cache in held], len(ids) + max_new_tokens, stop) as rows:
-            number = self.engine.scheduler.request()
+            read = {}
             for place, (_, cache) in enumerate(held):
                 try:
                     self.check_room(cache.notes, ids, max_new_tokens)
-                    row = self._fed(cache, ids, max_new_tokens, number, stop)
-                    row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
-                    rows[place] = row
-                except Stopped:
-                    raise
-                except Exception as error:
-                    failed[place] = _said(error)
+                    read[place] = cache
+                except UserError as error:
+                    failed[place] = error.message
+            for place, row in self._fed(read, ids, max_new_tokens, stop, failed).items():
+                row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
+                rows[place] = row
             if rows:
                 self._join(rows, failed)
             return [
@@ -136,7 +137,8 @@ class Asker:
         recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
             number = self.engine.scheduler.request()
-            row = rows[0] = self._fed(cache, ids, max_new_tokens, number, stop, recorder)
+            fed = self._feed([cache], ids, stop, recorder)[0]
+            row = rows[0] = self._row(*fed, ids, max_new_tokens, number, stop, recorder)
             self.engine.scheduler.join([row])
             for pick in _picks(self.engine, row):
                 row.tokens.append(pick.token)
@@ -182,25 +184,73 @@ class Asker:
 
     def _fed(
         self,
+        held: Mapping[int, RotateKCache],
+        ids: Sequence[int],
+        max_new_tokens: int,
+        stop: StopFlag | None,
+        failed: dict[int, str],
+    ) -> dict[int, Row]:
+        """Rows of copies that have read the question, ready to answer, by their number in a batch:
+        all in one pass, or one by one where that fails. Why some cannot is in `failed`."""
+        number, found = self.engine.scheduler.request(), dict[int, Row]()
+        together = [place for place, cache in held.items() if SideBySide.fits(cache)]
+        parts = [together] if len(together) > 1 else []
+        parts += [[place] for place in held if not parts or place not in together]
+        while parts:
+            places = parts.pop(0)
+            try:
+                fed = self._feed([held[place] for place in places], ids, stop)
+            except Stopped:
+                raise
+            except Exception as error:
+                if len(places) == 1:
+                    failed[places[0]] = _said(error)
+                parts += [[place] for place in places] if len(places) > 1 else []
+                continue
+            for place, (cache, logits) in zip(places, fed, strict=True):
+                found[place] = self._row(cache, logits, ids, max_new_tokens, number, stop)
+        return found
+
+    def _feed(
+        self,
+        held: Sequence[RotateKCache],
+        ids: Sequence[int],
+        stop: StopFlag | None,
+        recorder: AnswerAttentionRecorder | None = None,
+    ) -> list[tuple[RotateKCache, Tensor]]:
+        """Copies that have read the question, in one pass, and the logits [1, vocabulary] behind
+        it. Several caches are such that `SideBySide` fits."""
+        copies = [cache.fork() for cache in held]
+        if self.opens:
+            for cache in copies:
+                open_stores(cache)
+        tokens = torch.tensor([list(ids)], device=self.vlm.device).expand(len(copies), -1)
+        position = torch.cat([cache.notes.next_position for cache in held])
+        behind = copies[0] if len(copies) == 1 else SideBySide(copies)
+        with self.engine.scheduler.prefill(stop), watched(recorder):
+            logits, _ = feed(self.vlm, tokens, position, behind)
+        return list(zip(copies, logits.split(1), strict=True))
+
+    def _row(
+        self,
         cache: RotateKCache,
+        logits: Tensor,
         ids: Sequence[int],
         max_new_tokens: int,
         number: int,
         stop: StopFlag | None,
         recorder: AnswerAttentionRecorder | None = None,
     ) -> Row:
-        """A copy of a cache that has read the question, ready to answer."""
-        own, notes = cache.fork(), cache.notes
-        if self.opens:
-            open_stores(own)
-        tokens = torch.tensor([list(ids)], device=self.vlm.device)
-        with self.engine.scheduler.prefill(stop), watched(recorder):
-            logits, _ = feed(self.vlm, tokens, notes.next_position, own)
-        own.make_growing()
+        """A row of the running batch, from a cache that has read the question."""
+        cache.make_growing()
+        notes: PictureNotes = cache.notes
         behind = notes.next_position + len(ids)
         none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
         placed = Embedded(none, none, none, none, behind)  # what was read is in the cache alone
-        row = Row("answer", own.settings, own, own.plan, placed, attention=recorder, request=number)
+        row = Row(
+            "answer", cache.settings, cache, cache.plan, placed,
+            attention=recorder, request=number,
+        )  # fmt: skip
         row.start(logits, max_new_tokens, stop, watched=recorder is not None)
         return row
 

@@ -1,8 +1,11 @@
 """Files and folders into a store: each picture and each page of a PDF is read once."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +28,7 @@ from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
 ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
+AHEAD: Final = 2  # calls that wait while the model reads: a page's, and its file's
 HEAD: Final = 4096  # bytes that tell a picture from something else
 
 
@@ -102,7 +106,33 @@ def index(
         StorageFull, StoreUnwritable: where nothing more can be kept.
         Stopped: where `stop` was set within a page.
     """
-    store = pictures.store
+    waiting: deque[Future[IndexedPage | None]] = deque()
+    with ThreadPoolExecutor(1) as writer:
+        reading = _read(pictures, files, stop)
+        while True:
+            ended: Exception | None = None
+            try:
+                job = next(reading, None)
+            except ENDING as error:  # what was read before is kept, and said, first
+                job, ended = None, error
+            if job is not None:
+                waiting.append(writer.submit(job))
+            while len(waiting) > (AHEAD if job is not None else 0):
+                page = waiting.popleft().result()
+                if page is not None:
+                    yield page
+            if ended is not None:
+                raise ended
+            if job is None:
+                return
+
+
+def _read(
+    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
+) -> Iterator[Callable[[], IndexedPage | None]]:
+    """The model reads page after page; each call that comes keeps one, or completes a file. They
+    are made in order, in one thread."""
+    store, begun = pictures.store, set[str]()
     assert store is not None
     for path in files:
         if stop is not None and stop.is_set():
@@ -110,33 +140,89 @@ def index(
         try:
             info = path.stat()
         except OSError:
-            yield IndexedPage(path, 1, 1, None, FileUnreadable.sentence)
+            yield partial(IndexedPage, path, 1, 1, None, FileUnreadable.sentence)
             continue
         before = store.source(path)
         known = _known(pictures, before, info) if before is not None else None
         if known is not None:
             for number, picture in enumerate(known, 1):
-                yield IndexedPage(path, number, len(known), picture)
+                yield partial(IndexedPage, path, number, len(known), picture)
             continue
-        names: list[str] = []
-        whole = True
+        pages: list[IndexedPage] = []
         for number, count, found in pages_in(path):
             if stop is not None and stop.is_set():
                 return
-            if isinstance(found, UserError):
-                page = IndexedPage(path, number, count, None, found.message)
-            else:
-                page = _added(pictures, path, number, count, found, stop)
-            whole = whole and page.picture is not None
-            names += [] if page.picture is None else [page.picture.name]
-            yield page
+            yield _begun(
+                pictures, IndexedPage(path, number, count, None), found, stop, begun, pages
+            )
         if stop is not None and stop.is_set():
             return
-        if whole and names:
-            store.note_source(path, info.st_size, info.st_mtime_ns, names)
-            if before is not None:  # forget pages that no indexed file has any more
-                held = {name for source in store.indexed() for name in source["pages"]}
-                pictures.forget(sorted(set(before["pages"]) - set(names) - held))
+        yield partial(_note, pictures, path, info, before, pages)
+
+
+def _begun(
+    pictures: Pictures,
+    page: IndexedPage,
+    found: Image.Image | UserError,
+    stop: StopFlag | None,
+    begun: set[str],
+    pages: list[IndexedPage],
+) -> Callable[[], IndexedPage]:
+    """Read one page, unless it was read before; the call that is returned keeps it.
+
+    Args:
+        pictures: with a folder.
+        page: which one.
+        found: its picture, or why there is none.
+        stop: ends it within the page.
+        begun: names of pictures that this index reads; grows.
+        pages: of its file; the call adds the page.
+    """
+    try:
+        if isinstance(found, UserError):
+            raise found
+        name, complete = pictures.begin(found, stop)
+    except ENDING:
+        raise
+    except UserError as error:
+        name, complete = "", partial(_raise, error)
+    twice = name in begun
+    begun.add(name)
+
+    def kept() -> IndexedPage:
+        count = pictures.counts["read"]
+        try:
+            picture = (pictures.find(name) if twice else None) or complete()
+            made = replace(page, picture=picture, fresh=pictures.counts["read"] > count)
+        except ENDING:
+            raise
+        except UserError as error:
+            made = replace(page, error=error.message)
+        pages.append(made)
+        return made
+
+    return kept
+
+
+def _raise(error: UserError) -> Picture:
+    raise error
+
+
+def _note(
+    pictures: Pictures,
+    path: Path,
+    info: os.stat_result,
+    before: dict | None,
+    pages: Sequence[IndexedPage],
+) -> None:
+    """Note a file whose pages are all kept, and forget those that no indexed file has any more."""
+    store, names = pictures.store, [page.picture.name for page in pages if page.picture]
+    if store is None or not names or len(names) < len(pages):
+        return
+    store.note_source(path, info.st_size, info.st_mtime_ns, names)
+    if before is not None:
+        held = {name for source in store.indexed() for name in source["pages"]}
+        pictures.forget(sorted(set(before["pages"]) - set(names) - held))
 
 
 def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
@@ -160,25 +246,6 @@ def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
                 yield page.number, file.pages, page.image or page.error or PdfDamaged()
     except UserError as error:
         yield 1, 1, error
-
-
-def _added(
-    pictures: Pictures,
-    path: Path,
-    number: int,
-    pages: int,
-    image: Image.Image,
-    stop: StopFlag | None,
-) -> IndexedPage:
-    """Read one page, unless it was read before."""
-    before = pictures.counts["read"]
-    try:
-        picture = pictures.add(image, stop)
-    except ENDING:
-        raise
-    except UserError as error:
-        return IndexedPage(path, number, pages, None, error.message)
-    return IndexedPage(path, number, pages, picture, fresh=pictures.counts["read"] > before)
 
 
 def labels_of(store: PictureStore) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -137,20 +137,35 @@ class Pictures:
             UserError: for a picture that is refused, or a folder that cannot be written.
             Stopped: where `stop` was set.
         """
+        return self.begin(image, stop)[1]()
+
+    def begin(
+        self, image: Image.Image | Sequence[Image.Image], stop: StopFlag | None = None
+    ) -> tuple[str, Callable[[], Picture]]:
+        """As `add`, in two parts: the model reads the picture now, and the call that is returned,
+        from any thread, keeps it. Meanwhile the next one can be read.
+
+        Returns:
+            the picture's name, and that call.
+        """
         images = make_request(image, "?").images
         name = self.reader.name_of(images)
         known = self.find(name)
         if known is not None:
-            return known
+            return name, lambda: known
         with self.engine.scheduler.preprocessing:
             pixels = self.reader.look(images)
         with self.engine.scheduler.prefill(stop):
             cache = self.reader.read(images, pixels)
-        picture = self._keep(name, cache, any_photo(images))
-        with self._guard:
-            self.counts["read"] += 1
-            self._hold(name, cache)
-        return picture
+
+        def complete() -> Picture:
+            picture = self._keep(name, cache, any_photo(images))
+            with self._guard:
+                self.counts["read"] += 1
+                self._hold(name, cache)
+            return picture
+
+        return name, complete
 
     def find(self, name: str) -> Picture | None:
         """The picture of a name, or None where it is not held."""

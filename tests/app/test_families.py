@@ -2,6 +2,7 @@
 processor class's parts."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.families import EVERY, save_known, save_unknown
 from tests.fixtures import Picture
+from tests.hand_made import MADE, save_made
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
@@ -27,15 +29,20 @@ UNKNOWN = "other"
 QUESTION = "What is the total?"
 
 
-@pytest.fixture(scope="module", params=[*EVERY, UNKNOWN])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint: weights, tokenizer, processor."""
+@pytest.fixture(scope="module", params=[*EVERY, UNKNOWN, *sorted(MADE.keys() - EVERY)])
+def folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A checkpoint: weights, tokenizer, processor, which may be one made by hand."""
     made = tmp_path_factory.mktemp("checkpoint")
-    if request.param == UNKNOWN:
-        save_unknown(made)
-    else:
-        save_known(request.param, made)
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == UNKNOWN:
+            save_unknown(made)
+        elif request.param in EVERY:
+            save_known(request.param, made)
+        else:
+            save_made(request.param, made, patch)
+        yield made
 
 
 @pytest.fixture

@@ -11,8 +11,12 @@ import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
+from transformers.cache_utils import DynamicCache
 
 from rotatek.compare.columns import titled
+from rotatek.engine.decode import prefill
+from rotatek.engine.engine import Engine
+from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
@@ -22,9 +26,11 @@ from rotatek.methods.settings import Settings
 from rotatek.page import plot_transport
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
+from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
-from tests.fixtures import present
+from tests.families import tiny_gemma4
+from tests.fixtures import Picture, present
 from tests.unit.test_analysis import FirstChannels
 from viz import head_heatmap
 
@@ -75,6 +81,39 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
                 assert events.redraw(run, quantity, 0, 0, 0, **settings)
     far = events.redraw(run, "energy", 99, 99, 99, **form())["drawn"]  # a crafted client's layer
     assert f"Layer {layers - 1}" in figures(far)["map"]["reading"]
+
+
+def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
+    """In Gemma 4 full layers may have fewer Key heads than those with a window."""
+    vlm = tiny_gemma4(shared=0, attention_k_eq_v=True, num_global_key_value_heads=1)
+    service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    image = picture(168, 112)
+    *_, run = service.ask("tiny", image, "Which?", titled(Settings.of(keep_channels=0.5), []), 6)
+    trace, plain = present(run.trace), DynamicCache(config=vlm.model.config)
+    assert trace.shape == (6, 2) and [trace.heads(layer) for layer in range(6)] == [2, 1] * 3
+    prompt = vlm.prompt(make_request(image, "Which?", 6))
+    prefill(vlm, vlm.embed(prompt), plain)
+    for layer, head in np.ndindex(trace.shape):
+        if head == trace.heads(layer):
+            for changed in (events.redraw, events.step_through):
+                shows = ("energy",) if changed is events.redraw else ()
+                with pytest.raises(gr.Error, match="head must be a number below 1, as layer"):
+                    changed(run, *shows, layer, head, 0, **form())
+            continue
+        keys = plain.layers[layer].keys[0, head, prompt.visual[0]]
+        view = present(events.view_of(run, (layer, head, 0), form()))
+        seen = trace_analysis.head_view(trace, layer, head, view.method, view.k)
+        assert np.allclose(seen.raw, keys.abs(), atol=2e-2)
+        assert seen.rotated.shape == seen.raw.shape and view.k == keys.shape[-1] / 2
+        sent = figures(events.redraw(run, "bytes", layer, head, 0, **form())["drawn"])
+        assert f"Layer {layer}, head {head}:" in sent["map"]["reading"]
+    for quantity in head_heatmap.QUANTITIES:
+        drawn = drawings.head_map(present(events.view_of(run, (0, 0, 0), form())), quantity).figure
+        assert np.isnan(drawn.data[0]["z"]).tolist() == [[False] * 6, [False, True] * 3]
+        assert {"no such head"} == set(drawn.data[0]["customdata"][1, 1::2])
+    energies = drawings.spectra(run, trace, view.method)
+    stored = trace_analysis.bytes_map(trace, view.method, energies).sum()
+    assert stored == trace_analysis.visual_bytes(trace, Settings.of(keep_channels=0.5), energies)
 
 
 def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:

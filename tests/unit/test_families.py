@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import GptOssConfig, Qwen3Config, Qwen3MoeConfig
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
@@ -18,6 +19,7 @@ from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.errors import ModelUnsupported
 from rotatek.evaluation.question_batch import QuestionBatch
 from rotatek.evaluation.suite import FileSuite
 from rotatek.inputs.chat import make_chat
@@ -26,7 +28,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate, load
 from rotatek.models.loading import card_line
-from tests.families import EVERY, real_processor, save_unknown, tiny_other
+from tests.families import EVERY, real_processor, save_unknown, tiny_internvl, tiny_other
 from tests.fixtures import Picture
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
@@ -60,7 +62,7 @@ def processed(
         texts.append(text)
     vlm.tokenizer.pad_token = vlm.tokenizer.pad_token or vlm.tokenizer.eos_token
     padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
-    nested = family in ("gemma3", "gemma4", "smolvlm", "idefics3")
+    nested = family in ("gemma3", "gemma4", "smolvlm", "idefics3", "lfm2_vl")
     given = [[image] for image in images] if nested else images
     processor = real_processor(family, vlm)
     inputs = dict(processor(images=given, text=texts, return_tensors="pt", **padding))
@@ -112,7 +114,8 @@ def test_pictures_of_later_turns_stand_where_the_processor_puts_them(
     assert int(placed[0]) == int(second[0]) and int(placed[-1]) > int(second[-1])
 
 
-NO_SYSTEM = ("gemma3", "llava")  # templates that would make an answer of it, or have no such turn
+# Templates that would make an answer of a system message, or have no such turn.
+NO_SYSTEM = ("gemma3", "llava", "pixtral")
 
 
 def as_stock(messages: list[Message]) -> list[dict[str, Any]]:
@@ -241,6 +244,24 @@ def test_full_width_is_plain_transformers(
         assert answered(vlm, image, settings) == plain
         cache = RotateKCache(vlm.model, inputs, settings)
         assert generated(vlm, inputs, **with_cache(vlm.model, cache)) == plain
+
+
+MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+@pytest.mark.parametrize(("text", "more"), [(Qwen3Config, {}), (Qwen3MoeConfig, MIXTURE)])
+def test_internvl35_is_plain_transformers(
+    text: type, more: dict[str, Any], picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """InternVL with the language models of its later checkpoints."""
+    vlm = tiny_internvl(text, **more)
+    test_full_width_is_plain_transformers("internvl", vlm, picture, monkeypatch)
+    test_a_batch_is_its_singles(vlm, picture)
+
+
+def test_internvl35_with_attention_sinks_is_refused() -> None:
+    with pytest.raises(ModelUnsupported, match="attention sinks"):
+        tiny_internvl(GptOssConfig, num_local_experts=4)
 
 
 def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -420,7 +441,7 @@ def test_a_checkpoint_of_the_family_is_loaded(
     request = make_request(picture(100, 60), QUESTION, NEW)
     prompt = loaded.prompt(request)
     assert prompt.ids.tolist() == vlm.prompt(request).ids.tolist()
-    assert family in card_line(str(tmp_path))
+    assert vlm.model.config.model_type in card_line(str(tmp_path))
     embedded = [one.embed(one.prompt(request)) for one in (vlm, loaded)]
     expected, found = (
         prefill(one, seen, DynamicCache(config=one.model.config))[0]

@@ -19,8 +19,16 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.families import tiny_gemma3, tiny_internvl, tiny_qwen3, tiny_smolvlm
+from tests.families import (
+    tiny_gemma3,
+    tiny_gemma4,
+    tiny_internvl,
+    tiny_qwen3,
+    tiny_qwen35,
+    tiny_smolvlm,
+)
 from tests.fixtures import Picture
+from tests.newer_families import tiny_mistral3
 from tests.tiny import tiny_llava, tiny_qwen
 
 FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
@@ -30,6 +38,9 @@ FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
     "gemma3": lambda: tiny_gemma3(window=16),
     "internvl": tiny_internvl,
     "smolvlm": tiny_smolvlm,
+    "qwen3_5": tiny_qwen35,
+    "gemma4": lambda: tiny_gemma4(window=16, global_head_dim=32),
+    "mistral3": tiny_mistral3,
 }
 GREEDY: dict[str, Any] = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
 TOLD = GREEDY | {"output_logits": True, "return_dict_in_generate": True}
@@ -48,7 +59,7 @@ def untouched(vlm: VisionLanguageModel, attention: str = "sdpa") -> PreTrainedMo
 def asked(vlm: VisionLanguageModel, picture: Picture, question: str = "what?") -> Inputs:
     prompt = vlm.prompt(make_request(picture(100, 80), question, 8))
     inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
-    if "qwen" in vlm.family:
+    if "qwen" in vlm.family or vlm.family == "gemma4":
         inputs["mm_token_type_ids"] = prompt.visual.int()
     if vlm.family == "gemma3":
         inputs["token_type_ids"] = prompt.visual.int()

@@ -138,10 +138,11 @@ def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Pic
     for count, _ in enumerate(index(pictures, files), 1):
         if count == 3:  # one.png and two pages of the PDF
             break
-    assert pictures.counts["read"] == 3
+    assert pictures.counts["read"] in (3, 4)  # the next page is read while one is written
     again = Pictures(pictures.engine, Settings.of(bits=1), tmp_path / "store")
     found = list(index(again, files))
-    assert [page.fresh for page in found].count(True) == again.counts["read"] == 2
+    fresh = [page.fresh for page in found].count(True)
+    assert fresh == again.counts["read"] == 5 - pictures.counts["read"]
     assert all(page.picture is not None for page in found) and len(found) == 5
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import (
     CLIPVisionConfig,
     Cohere2Config,
+    DeepseekV3Config,
     FalconH1Config,
     Gemma2Config,
     Gemma3nTextConfig,
@@ -87,6 +88,14 @@ def _alibi() -> Any:
     return MistralConfig(**TEXT, alibi=True)
 
 
+def _latent() -> Any:
+    text = {name: value for name, value in TEXT.items() if name != "head_dim"}
+    return DeepseekV3Config(
+        **text | {"num_key_value_heads": 4}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
+        v_head_dim=16, qk_nope_head_dim=8, first_k_dense_replace=2,
+    )  # fmt: skip
+
+
 UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
     "softcap": ("capped attention scores", lambda: llava_over(Gemma2Config(**TEXT))),
     "sinks": (
@@ -105,6 +114,7 @@ UNFIT: dict[str, tuple[str, Callable[[], PreTrainedModel]]] = {
     ),
     "chunks": ("chunked_attention", lambda: llava_over(chunked())),
     "sharing": ("several streams", lambda: llava_over(sharing())),
+    "latent": ("latent ones", lambda: llava_over(_latent())),
     "alibi": (
         "bias of its attention scores",
         lambda: llava_over(_alibi()),

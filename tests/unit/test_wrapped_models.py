@@ -22,9 +22,11 @@ from tests.tiny import tiny_llava, tiny_qwen
 from tests.unit.test_left_alone import GREEDY, asked, untouched
 
 
-def adapted(model: PreTrainedModel) -> Any:
+def adapted(model: PreTrainedModel, **more: Any) -> Any:
+    """With a LoRA in the language model; Gemma 4's tower has layers that PEFT does not take."""
     peft = pytest.importorskip("peft")
-    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj", "o_proj"]))
+    parts = r".*language_model.*\.(q_proj|v_proj|o_proj)"
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=parts, **more))
 
 
 def hooked(model: PreTrainedModel) -> Any:

@@ -1,5 +1,5 @@
 """The processor of any class, built offline: its own class over a byte tokenizer that knows every
-token which its source names, and its image processor of Pillow."""
+token which its source names, and its image processor: the one of Pillow, where it has one."""
 
 import inspect
 import re
@@ -18,10 +18,11 @@ from tests.tiny import byte_tokenizer
 PROCESSORS: Final = {
     "cosmos3_omni": "Qwen3VLProcessor", "glm_ocr": "Glm46VProcessor", "glmga": "Glm46VProcessor",
     "qwen2_5_omni_thinker": "Qwen2_5_VLProcessor", "qwen3_omni_moe_thinker": "Qwen2_5_VLProcessor",
-    "shieldgemma2": "Gemma3Processor",
+    "fast_vlm": "LlavaProcessor", "shieldgemma2": "Gemma3Processor",
 }  # fmt: skip
 IMAGES: Final = {
-    "diffusion_gemma": "Gemma4ImageProcessorPil", "glm4v_moe": "Glm4vImageProcessorPil",
+    "diffusion_gemma": "Gemma4ImageProcessorPil", "fast_vlm": "CLIPImageProcessorPil",
+    "glm4v_moe": "Glm4vImageProcessorPil",
     "glm_ocr": "Glm46VImageProcessorPil", "qwen2_5_omni_thinker": "Qwen2VLImageProcessorPil",
     "qwen3_omni_moe_thinker": "Qwen2VLImageProcessorPil",
     "qwen3_vl_moe": "Qwen2VLImageProcessorPil",
@@ -30,9 +31,10 @@ SPELLED: Final = re.compile(r"""["'](<[^"'\s{}]{1,40}>|\[[A-Z_]{2,20}\])["']""")
 READ: Final = re.compile(r"""tokenizer(?:\.|, ?["'])(\w+_token)\b""")
 MORE: Final = {  # tokens that a processor's module spells in no such form
     "fuyu": ["|SPEAKER|", "|NEWLINE|"], "pp_chart2table": ["<imgpad>"],
+    "minimax_m3_vl": ["]<]image[>[", "]<]start of image[>[", "]<]end of image[>["],
 }  # fmt: skip
 VISUAL: Final = {  # the token of visual ids, where it is not the processor's `image_token`
-    "aya_vision": "<|IMG_PATCH|>", "cohere2_vision": "<|IMG_PATCH|>", "ovis2": "<IMG_ATOM>",
+    "aya_vision": "<|IMG_PATCH|>", "molmo2": "<im_patch>", "ovis2": "<IMG_ATOM>",
     "fuyu": "|SPEAKER|", "pp_chart2table": "<imgpad>", "shieldgemma2": "<image_token>",
 }  # fmt: skip
 SHAPES: Final = {
@@ -54,7 +56,8 @@ def small_processor(kind: str, config: PreTrainedConfig) -> ProcessorMixin | Non
         ImportError: where its module says so.
     """
     named = PROCESSORS.get(kind) or PROCESSOR_MAPPING_NAMES.get(kind) or ""
-    found = IMAGES.get(kind) or (IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or {}).get("pil", "")
+    known = IMAGE_PROCESSOR_MAPPING_NAMES.get(kind) or {}
+    found = IMAGES.get(kind) or known.get("pil") or known.get("torchvision", "")
     made, images = getattr(transformers, named, None), getattr(transformers, found, None)
     if images is None or not (isinstance(made, type) and issubclass(made, ProcessorMixin)):
         return None
@@ -76,10 +79,13 @@ def _images(made: type, config: PreTrainedConfig) -> Any:
     if hasattr(images, "min_pixels"):
         images.min_pixels = min(images.min_pixels, LEAST)
     for name, field in SHAPES.items():
-        if hasattr(images, name) and getattr(vision, field, None):
+        of_crops = hasattr(images, f"vision_{name}")  # then the shorter name is the size of a crop
+        if hasattr(images, name) and getattr(vision, field, None) and not of_crops:
             setattr(images, name, getattr(vision, field))
     if isinstance(side, int) and "height" in (getattr(images, "size", None) or ()):
         images.size = type(images.size)(height=side, width=side)
+    if isinstance(side, int) and hasattr(images, "tile_size"):
+        images.tile_size = side
     images.image_seq_length = getattr(config, "image_seq_length", None) or (
         side and (side // vision.patch_size) ** 2 if isinstance(side, int) else None
     )

@@ -30,6 +30,7 @@ HALF: Final = {"text_config": {"rope_parameters": {
     "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
     "mrope_section": [8, 12, 12],
 }}}  # fmt: skip
+MIXED: Final = ["sliding_attention", "full_attention"] * 2
 # What a class's own defaults leave open, or want to agree.
 HINTS: Final[dict[str, dict[str, Any]]] = {
     "apertus1p5": {
@@ -43,6 +44,7 @@ HINTS: Final[dict[str, dict[str, Any]]] = {
         | {f"IMGIMG{letter}Z": 300 + i for i, letter in enumerate("ABCDEFGH")},
         "vq_config": {"base_channels": 32, "num_embeddings": 8, "latent_channels": 64},
     },
+    "cohere2_vision": {"vision_config": {"image_size": 512, "patch_size": 16}},
     "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}},
     "deepseek_ocr2": {
         "text_config": {"mlp_layer_types": ["dense"] * 4},
@@ -64,10 +66,18 @@ HINTS: Final[dict[str, dict[str, Any]]] = {
         "vq_config": {"base_channels": 32, "codebook_size": 8, "hidden_size": 128},
     },
     "ernie4_5_vl_moe": {"text_config": {"moe_k": 2}},
+    "fast_vlm": {
+        "vision_config": {"architecture": "fastvit_t8", "hidden_size": 768, "patch_size": 32},
+    },
+    "gemma3n": {"text_config": {"num_kv_shared_layers": 2, "layer_types": MIXED}},
     "gemma4": {"vision_config": {
         "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16,
         "num_attention_heads": 4, "num_key_value_heads": 4,
     }},
+    "gemma4_unified": {
+        "text_config": {"layer_types": MIXED},
+        "vision_config": {"mm_embed_dim": 512, "output_proj_dims": 512},
+    },
     "glm46v": HALF, "glm4v": HALF, "glm_ocr": HALF, "glmga": HALF,
     "glm5_next": {"text_config": {"num_key_value_heads": 4}},
     "granite4_vision": {
@@ -81,12 +91,24 @@ HINTS: Final[dict[str, dict[str, Any]]] = {
     "inkling2": {"text_config": {"unpadded_vocab_size": VOCABULARY}},
     "inkling2_loop": {"text_config": {"unpadded_vocab_size": VOCABULARY}},
     "janus": {"vq_config": {"base_channels": 32}},
+    "kimi_k25": {
+        "projection_hidden_size": 64,
+        "text_config": {"num_key_value_heads": 4, "n_group": 2, "topk_group": 1},
+    },
     "llava_next_video": {"image_grid_pinpoints": PINPOINTS},
     "minicpm_ocr": {"image_token_id": 18}, "minicpmv4_6": {"image_token_id": 18},
     "minicpmv4_7": {"image_token_id": 18},
     "molmo2": {"adapter_config": {"vision_feature_layer": [2, 1]}},
-    "muse_spark": {"audio_config": {"num_hidden_layers": 4}},
+    "muse_glimmer": {"out_hidden_size": 256},
+    "muse_spark": {"audio_config": {"num_hidden_layers": 4}, "out_hidden_size": 256},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}, "image_token_id": 18},
+    "perception_lm": {
+        "projector_pooling_ratio": 2,
+        "vision_config": {
+            "architecture": "vit_pe_core_tiny_patch16_384", "image_size": 64, "patch_size": 16,
+            "model_args": {"embed_dim": 192, "img_size": [64, 64]},
+        },
+    },
     "qwen2_5_omni_thinker": {"vision_start_token_id": 20},
     "qwen3_omni_moe_thinker": {"vision_start_token_id": 20},
     "qwen4_exp": {
@@ -96,6 +118,7 @@ HINTS: Final[dict[str, dict[str, Any]]] = {
         },
     },
     "shieldgemma2": {"mm_tokens_per_image": 49},
+    "step3p7": {"text_config": {"sliding_window": 512}},
     "vipllava": {"vision_feature_layers": [-2, -3]},
 }  # fmt: skip
 

@@ -196,7 +196,8 @@ def head_map(view: View, quantity: str) -> Drawing:
             ("error", basis_of(method), widths.tobytes()),
             lambda: trace_analysis.score_errors(trace, method, energies),
         )
-    return head_heatmap.draw(values, quantity, view.at.layer, view.at.head)
+    own = np.where(trace_analysis.has_head(energies), values, np.nan)
+    return head_heatmap.draw(own, quantity, view.at.layer, view.at.head)
 
 
 def backdrop(run: Run, number: int = 0) -> image_overlay.Backdrop:

@@ -5,6 +5,7 @@ from typing import Any
 
 import gradio as gr
 
+from rotatek.errors import SettingError
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.tokens import TOKENS
@@ -100,11 +101,20 @@ def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) 
 
 
 def place_in(trace: Trace, layer: float, head: float, step: float, frame: float = 1) -> Place:
-    """The selection of the sliders, clamped to the trace; frame: from 1."""
+    """The selection of the sliders, clamped to the trace; frame: from 1.
+
+    Raises:
+        SettingError: for a head that this layer lacks, where others have it.
+    """
     layers, heads = trace.shape
     tops = (layers - 1, heads - 1, len(trace.steps) - 1, max(len(trace.grids) - 1, 0))
     stand = (layer, head, step, frame - 1)
-    return Place(*(min(max(int(v), 0), top) for v, top in zip(stand, tops, strict=True)))
+    at = Place(*(min(max(int(v), 0), top) for v, top in zip(stand, tops, strict=True)))
+    own = trace.heads(at.layer)
+    if at.head >= own:
+        known = f"a number below {own}, as layer {at.layer} has as many Key heads"
+        raise SettingError("head", known, at.head)
+    return at
 
 
 def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod]:
