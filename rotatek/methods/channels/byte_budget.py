@@ -49,24 +49,28 @@ def within(
     if any(numbered) or d > MOST_NUMBERED or energies[0].shape[-1] < d:
         return list(axes), allot_bytes(claims, budget)
     loose = [unit_energy(batch.sides) for batch in batches]
-    pairs = zip(batches, loose, strict=True)
-    others = [batch.demand(one, batch.rows_held(), True, place) for batch, one in pairs]
+    others = [
+        batch.demand(one, batch.rows_held(), True, place)
+        for batch, one in zip(batches, loose, strict=True)
+    ]
     chosen = claims
     for _ in range(2):
         level = byte_value(chosen, budget)
-        costs = [torch.stack([cost_at(each, level).sum(0) for each in pair]) for pair in
-                 zip(claims, others, strict=True)]  # fmt: skip
+        costs = [
+            torch.stack([cost_at(mine, level).sum(0), cost_at(own, level).sum(0)])
+            for mine, own in zip(claims, others, strict=True)
+        ]
         turned_, plain = torch.stack(costs).sum(0).tolist()
         unturned = turned_[0] > plain[0], turned_[1] > plain[1]
         if not any(unturned):
             return list(axes), allot_bytes(claims, budget)
-        pairs = zip(claims, others, strict=True)
-        chosen = [side for mine, own in pairs for side in mixed(mine, own, unturned)]
+        both = zip(claims, others, strict=True)
+        chosen = [side for mine, own in both for side in mixed(mine, own, unturned)]
     numbers = torch.stack([batch.budget(smaller, True).to(place) for batch in batches])
     found = allot_bytes(chosen, numbers.sum(0))
     groups = [torch.stack(found[i : i + 2], 2) for i in range(0, len(found), 2)]
-    pairs = zip(batches, axes, strict=True)
-    return [_partly(batch, own, unturned) for batch, own in pairs], groups
+    each = zip(batches, axes, strict=True)
+    return [_partly(batch, own, unturned) for batch, own in each], groups
 
 
 def _partly(batch: Batch, turned_: BitBases, unturned: tuple[bool, bool]) -> BitBases:

@@ -90,7 +90,7 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
     numbers = queries.shape[1] // kv_heads * queries.shape[3]  # of a row, over sqrt(d)
     if valid is None:
         return sigma / (numbers * queries.shape[2]) ** 0.5
-    return sigma * (numbers * valid.sum(1).clamp(min=1)).rsqrt()[:, None, None]
+    return sigma * (numbers * valid.sum(1).clamp(min=1)).to(sigma).rsqrt()[:, None, None]
 
 
 def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
