@@ -150,7 +150,7 @@ def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths
     _, _, variance, counts = channels
     B, heads, N, w = coordinates.shape
     depths = depths_of(counts, w)
-    place = (torch.arange(SAMPLED, device=lengths.device) + 0.5) / SAMPLED
+    place = (torch.arange(SAMPLED, device=lengths.device, dtype=torch.float32) + 0.5) / SAMPLED
     index = (place * lengths[:, None]).long().clamp(max=N - 1)  # [B, S]
     if N > SAMPLED:
         sample = coordinates.gather(2, index[:, None, :, None].expand(-1, heads, -1, w))

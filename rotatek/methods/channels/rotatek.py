@@ -54,14 +54,13 @@ from rotatek.methods.channels.batched_rotation import (
     rotate,
 )
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bits
+from rotatek.methods.channels.layer_batch import AXIS_BYTES, BitStore
 from rotatek.methods.channels.mixed_precision import (
-    AXIS_BYTES,
     DEEPEST,
     LEAST_BITS,
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
-    BitStore,
     calibrated,
     fill,
     measure,
