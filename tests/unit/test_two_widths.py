@@ -4,8 +4,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from kernels.planes import Planes
@@ -29,7 +31,7 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import FastV, KeepAll
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.pictures import Pictures
-from tests.families import tiny_gemma4
+from tests.families import tiny_gemma4, tiny_smolvlm
 from tests.fixtures import Picture, tokens_of
 from tests.unit.test_left_alone import GREEDY, asked, untouched
 from tests.unit.test_serving import asked_at_once
@@ -219,6 +221,20 @@ def test_answers_under_load_are_those_given_alone(
     engine.graphs = engine.scheduler.graphs = graphs
     assert asked_at_once(engine, work) == alone
     assert bool(recorded) == graphs and engine.state().live_bytes == 0
+
+
+def test_keys_without_rows_beside_values_with_them_are_served_together() -> None:
+    """Steps of the side that has rows of a basis lie in a pool of their own, as those rows do."""
+    vlm, settings, work = tiny_smolvlm(), Settings.of(smaller=2), []
+    for n in range(3):
+        noise = np.random.default_rng(n).integers(0, 255, (220, 200 + 20 * n, 3), dtype=np.uint8)
+        request = make_request(Image.fromarray(noise), f"question {n} " * (1 + n), NEW)
+        work.append((request, {"k": settings}))
+    embedded = vlm.embed(vlm.prompt(work[0][0]))
+    kept = [layer.store.unturned for layer in key_layers(filled(vlm, embedded, settings))]
+    assert set(kept) == {"k"}
+    alone = [tokens_of(list(Engine(vlm).compare(*one))) for one in work]
+    assert asked_at_once(Engine(vlm), work) == alone
 
 
 def test_a_replayed_generation_says_the_same(
