@@ -17,7 +17,7 @@ from rotatek.methods.channels.bit_bases import (
 from rotatek.methods.channels.layer_batch import Batch
 
 MOST_NUMBERED: Final = 256  # channels that one byte tells apart
-WORTH: Final = 0.85  # of the cost: SmolLM2 at .96 and Qwen2.5 at .95 lose, Gemma 3 at .75 gains
+WIDE: Final = 256  # channels of a head whose rows are dear; at 64 SmolLM2 lost what was promised
 
 
 def within(
@@ -47,7 +47,7 @@ def within(
     claims = [batch.demand(one, batch.rows_held(), by, place) for batch, one, by in given]
     budget = torch.stack([batch.budget(smaller, by).to(place) for batch, _, by in given]).sum(0)
     d = batches[0].sides[0].mean.shape[-1]
-    if any(numbered) or d > MOST_NUMBERED or energies[0].shape[-1] < d:
+    if any(numbered) or not WIDE <= d <= MOST_NUMBERED or energies[0].shape[-1] < d:
         return list(axes), allot_bytes(claims, budget)
     loose = [unit_energy(batch.sides) for batch in batches]
     others = [
@@ -62,7 +62,7 @@ def within(
             for mine, own in zip(claims, others, strict=True)
         ]
         turned_, plain = torch.stack(costs).sum(0).tolist()
-        unturned = plain[0] < WORTH * turned_[0], plain[1] < WORTH * turned_[1]
+        unturned = turned_[0] > plain[0], turned_[1] > plain[1]
         if not any(unturned):
             return list(axes), allot_bytes(claims, budget)
         both = zip(claims, others, strict=True)
