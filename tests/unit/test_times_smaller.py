@@ -194,7 +194,7 @@ def test_channels_are_turned_only_where_that_is_worth_the_bytes(
 ) -> None:
     """Keys along channels stay as they are, beside a constant that is no request's; the bytes are
     those that were asked for, and what is read back is what was stored, from a file too."""
-    shape = (3, 2, 4, 128)
+    shape = (3, 1, 4, 256)
     layers = [leaning(i, 1400 if mixes else 200, shape, mixes) for i in range(shape[0])]
     found = stores(RotateK(smaller=8), layers)
     assert plain(layers) / weight(found) == pytest.approx(8, rel=NEAR)

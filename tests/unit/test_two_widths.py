@@ -23,7 +23,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import PREFILL, Calibrator
-from rotatek.methods.channels import RotateK
+from rotatek.methods.channels import RotateK, byte_budget
 from rotatek.methods.channels.adaptive_widths import allot
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes, allot_groups
@@ -223,9 +223,17 @@ def test_answers_under_load_are_those_given_alone(
     assert bool(recorded) == graphs and engine.state().live_bytes == 0
 
 
-def test_keys_without_rows_beside_values_with_them_are_served_together() -> None:
+@pytest.mark.parametrize(
+    ("made", "times"),
+    [(tiny_smolvlm, 2), (MODELS["a window, and fewer wide heads"], 4)],
+    ids=["one width", "two"],
+)
+def test_keys_without_rows_beside_values_with_them_are_served_together(
+    made: Any, times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps of the side that has rows of a basis lie in a pool of their own, as those rows do."""
-    vlm, settings, work = tiny_smolvlm(), Settings.of(smaller=2), []
+    monkeypatch.setattr(byte_budget, "WIDE", 0)
+    vlm, settings, work = made(), Settings.of(smaller=times), []
     for n in range(3):
         noise = np.random.default_rng(n).integers(0, 255, (220, 200 + 20 * n, 3), dtype=np.uint8)
         request = make_request(Image.fromarray(noise), f"question {n} " * (1 + n), NEW)

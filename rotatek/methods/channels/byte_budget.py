@@ -17,6 +17,7 @@ from rotatek.methods.channels.bit_bases import (
 from rotatek.methods.channels.layer_batch import Batch
 
 MOST_NUMBERED: Final = 256  # channels that one byte tells apart
+WIDE: Final = 256  # channels of a head whose rows are dear; at 64 SmolLM2 lost what was promised
 
 
 def within(
@@ -45,9 +46,10 @@ def within(
     given = list(zip(batches, energies, numbered, strict=True))
     claims = [batch.demand(one, batch.rows_held(), by, place) for batch, one, by in given]
     budget = torch.stack([batch.budget(smaller, by).to(place) for batch, _, by in given]).sum(0)
-    wide = max(batch.width for batch in batches) > MOST_NUMBERED
-    capped = any(one.shape[-1] < batch.width for batch, one, _ in given)
-    if any(numbered) or wide or capped:
+    widths = [batch.width for batch in batches]
+    fit = min(widths) >= WIDE and max(widths) <= MOST_NUMBERED
+    capped = any(one.shape[-1] < d for one, d in zip(energies, widths, strict=True))
+    if any(numbered) or not fit or capped:
         return list(axes), allot_bytes(claims, budget)
     loose = [unit_energy(batch.sides) for batch in batches]
     others = [
