@@ -6,13 +6,15 @@ a run that was cut short goes on. The report has, paired by question: how many s
 setting would write letter for letter (all of its most likely tokens are the answer's), wrong tokens
 of whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes,
 of a batch's padding too. It takes one forward pass an answer, so settings can be judged in seconds,
-on a CPU too.
+on a CPU too. `ask="second"` puts the picture's first question and its answer in front, and
+`"neutral"` a question about nothing in particular: then the cache was not weighed by the question.
 """
 
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,16 +25,19 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import cache_bytes, release
+from rotatek.engine.conversation import turn_of
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.evaluation.chains import FIRST, NEUTRAL_QUESTION, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import paired_interval
 from rotatek.evaluation.question_batch import QuestionBatch
-from rotatek.evaluation.suite import Item, StoredSuite
+from rotatek.evaluation.suite import FileSuite, Item, StoredSuite, Suite
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.loading import load
 
 MOST = 300  # tokens of a page
+NOTHING = "a page"  # the answer to a neutral question
 Arms = Mapping[str, Mapping[str, Any]]
 ARMS: Final[Arms] = {
     **{f"bits {b:g}": {"bits": b} for b in (8, 3, 2, 1, 0.75, 0.5, 0.25)},
@@ -69,24 +74,58 @@ def forced(
     return torch.cat([first[:, None], out.logits.float()], 1).log_softmax(-1)
 
 
+def opened(items: Sequence[Item], ask: str) -> list[tuple[Item, Item | None]]:
+    """Questions with the one that is asked before each; those that open are left out.
+
+    Args:
+        items: a suite's questions.
+        ask: of `rotatek.evaluation.chains.ASKS`.
+    """
+    if ask == FIRST:
+        return [(item, None) for item in items]
+    if ask != SECOND:
+        return [
+            (one, replace(one, question=NEUTRAL_QUESTION, accepted=(NOTHING,), long=False))
+            for one in items
+        ]
+    first: dict[int, Item] = {}
+    for item in sorted(items, key=lambda item: item.long):
+        first.setdefault(item.document, item)
+    return [(item, first[item.document]) for item in items if item != first[item.document]]
+
+
 def rows_of(
-    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item], arms: Arms
+    vlm: VisionLanguageModel,
+    suite: Suite,
+    pairs: Sequence[tuple[Item, Item | None]],
+    arms: Arms,
 ) -> Iterator[dict[str, Any]]:
-    """Questions under every arm, the plain cache first; bytes are those of all of them together."""
-    asked = QuestionBatch(vlm, suite, items, "", (8, 8))
+    """Questions under every arm, the plain cache first; bytes are those of all of them together.
+
+    pairs: of `opened`.
+    """
+    items = [item for item, _ in pairs]
+    asked = QuestionBatch(vlm, suite, [before or item for item, before in pairs], "", (8, 8))
     stop = min(vlm.stop_ids)
-    answers = [
-        [*vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"][:MOST], stop]
-        for item in items
+
+    def answer(item: Item) -> list[int]:
+        said = vlm.tokenizer(item.accepted[0], add_special_tokens=False)["input_ids"]
+        return [*said[:MOST], stop]
+
+    answers = [answer(item) for item in items]
+    opening = [
+        [] if before is None else answer(before)[:-1] + turn_of(vlm, item.question).ids[0].tolist()
+        for item, before in pairs
     ]
-    most = max(map(len, answers))
-    ids = torch.tensor([one + [stop] * (most - len(one)) for one in answers], device=vlm.device)
+    fed = [[*before, *own] for before, own in zip(opening, answers, strict=True)]
+    most = max(map(len, fed))
+    ids = torch.tensor([one + [stop] * (most - len(one)) for one in fed], device=vlm.device)
     settings = {"plain": BASELINE} | {name: Settings.of(**arm) for name, arm in arms.items()}
     plain: Tensor | None = None
     full = 0
     for alike in by_pruning(settings.values()):
         embedded, _ = asked.under(alike[0].pruning)
-        plan = plan_for(vlm, embedded, alike[0].pruning)
+        plan = plan_for(vlm, embedded, alike[0].pruning, general=alike[0].asks_generally)
         names = [name for name, one in settings.items() if one in alike]
         caches = [empty_cache(vlm, embedded, settings[name], plan) for name in names]
         first, _ = fill(vlm, embedded, plan, caches, timed=False)
@@ -97,7 +136,7 @@ def rows_of(
             right = got.argmax(-1) == ids
             away = (plain.exp() * (plain - got)).sum(-1)
             for number, (item, one) in enumerate(zip(items, answers, strict=True)):
-                own = number, slice(len(one))
+                own = number, slice(len(fed[number]) - len(one), len(fed[number]))
                 yield {
                     "item": item.name, "document": item.document, "page": item.long, "arm": name,
                     "right": bool(right[own].all()), "wrong": 1 - float(right[own].float().mean()),
@@ -142,10 +181,10 @@ def _paired(rows: Sequence[Mapping[str, Any]], name: str, page: bool, key: str) 
 
 
 def answers(
-    vlm: VisionLanguageModel, suite: StoredSuite, items: Sequence[Item], arms: Arms, batch: int,
-    path: Path,
+    vlm: VisionLanguageModel, suite: Suite, asked: Sequence[tuple[Item, Item | None]], arms: Arms,
+    batch: int, path: Path,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The rows of questions, which a file keeps.
+    """The rows of questions, of `opened`, which a file keeps.
 
     What the file has of every arm is not asked again; a line that was cut short is.
     """
@@ -155,8 +194,8 @@ def answers(
     for row in known:
         seen.setdefault(row["item"], set()).add(row["arm"])
     rows = [row for row in known if seen[row["item"]] == owed]
-    items = sorted(items, key=lambda item: (item.long, len(item.accepted[0])))  # alike in length
-    left = [item for item in items if seen.get(item.name) != owed]
+    alike = sorted(asked, key=lambda pair: (pair[0].long, len(pair[0].accepted[0])))  # in length
+    left = [pair for pair in alike if seen.get(pair[0].name) != owed]
     with path.open("w") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
         for at in range(0, len(left), batch):
@@ -193,14 +232,19 @@ def bits_quality(
     batch: int = 1,
     arms: Arms = ARMS,
     constants: Sequence[str] = (),
+    ask: str = FIRST,
     out: Path = Path("artifacts/bits"),
 ) -> dict[str, Any]:
-    """Every arm's figures, under the model's name; `out` keeps rows to go on from."""
+    """Every arm's figures, under the model's name; `out` keeps rows to go on from.
+
+    suite: the folder of a drawn suite, or a file of questions; the others as the module says.
+    """
     out.mkdir(parents=True, exist_ok=True)
     change(constants)
-    stored, vlm = StoredSuite(suite / "questions.jsonl"), load(model, device)
-    items = [*stored.items][:: max(1, len(stored.items) // questions)]
-    rows = answers(vlm, stored, items, arms, batch, out / "rows.jsonl")
+    asked: Suite = FileSuite(suite) if suite.is_file() else StoredSuite(suite / "questions.jsonl")
+    vlm, pairs = load(model, device), opened(asked.items, ask)
+    pairs = pairs[:: max(1, len(pairs) // questions)]
+    rows = answers(vlm, asked, pairs, arms, batch, out / "rows.jsonl")
     said = {
         name: {k: v for k, v in one.items() if k != "calibration"} for name, one in arms.items()
     }

@@ -10,6 +10,7 @@ from benchmarks.harness import MERGED, SECTION, Benchmark
 # Options by name, as argparse takes them; the benchmarks' functions have the defaults.
 OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "arms": {"type": json.loads, "help": "JSON: {label: flat options}"},
+    "ask": {"choices": ("first", "second", "neutral"), "help": "as of `rotatek evaluate`"},
     "asked": {"nargs": "+", "choices": ("first", "later"), "help": "which questions"},
     "batch": {"type": int, "help": "questions at once: 16 on a GPU"},
     "bits": {"type": float, "help": "a number, on average"},
@@ -39,7 +40,11 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "settings": {"nargs": "+", "metavar": "NAME", "help": "only these settings"},
     "short": {"action": "store_true", "help": "greedy, at the smaller picture"},
     "side": {"type": int, "help": "pixels of a page's longer edge"},
-    "suite": {"type": Path, "required": True, "help": "a folder of `rotatek evaluate --draw`"},
+    "suite": {
+        "type": Path,
+        "required": True,
+        "help": "a drawn suite's folder, or FILE.jsonl",
+    },
     "suites": {"nargs": "+", "metavar": "SUITE", "help": "pocket, pocket-unseen, or FILE.jsonl"},
     "texts": {"nargs": "*", "type": Path, "metavar": "TEXT", "help": "files; else Python's own"},
     "tiny": {"action": "store_true", "help": "try it out: tiny random weights on a CPU"},
@@ -135,7 +140,8 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "bits-quality": Benchmark(
         "bits_quality:bits_quality", "What do settings do to an answer that is given?",
         "a second a question, of two cores",
-        ("suite", "model", "device", "questions", "batch", "arms", "constants", "out"),
+        ("suite", "model", "device", "questions", "batch", "arms", "constants", "ask",
+         "out"),
         layout=MERGED, gpu=False,
     ),
     "real-keys": Benchmark(

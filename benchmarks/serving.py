@@ -114,8 +114,8 @@ def in_turns(vlm: VisionLanguageModel, work: list[Request], settings: Settings) 
     for number, request in enumerate(work):
         with torch.inference_mode():
             shared = SharedPrompt(vlm, vlm.prompt(request))
-            shared.see(settings.pruning)
-            embedded, plan, _ = shared.under(settings.pruning)
+            shared.see(settings)
+            embedded, plan, _ = shared.under(settings)
             cache = empty_cache(vlm, embedded, settings, plan)
             logits, _ = fill(vlm, embedded, plan, [cache])
             graph = vlm.device.type == "cuda"

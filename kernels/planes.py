@@ -137,20 +137,36 @@ def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tens
     Returns:
         [B, Hkv, w] float32, positive; meaningless for channels without bits.
     """
-    mean, forward, variance, counts = channels
-    B, heads, N, d = states.shape
-    depths = depths_of(counts, forward.shape[-1])
-    place = (torch.arange(SAMPLED, device=lengths.device) + 0.5) / SAMPLED
+    return steps_along(coordinates_of(states, channels), channels, shares, lengths)
+
+
+def coordinates_of(states: Tensor, channels: Channels) -> Tensor:
+    """Of states [B, Hkv, N, d] along their channels, [B, Hkv, N, w] float32."""
+    return (states.float() - channels.mean.float()[:, :, None]) @ channels.forward
+
+
+def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths: Tensor) -> Tensor:
+    """`best_steps` where the coordinates are known, of `coordinates_of`."""
+    _, _, variance, counts = channels
+    B, heads, N, w = coordinates.shape
+    depths = depths_of(counts, w)
+    place = (torch.arange(SAMPLED, device=lengths.device, dtype=torch.float32) + 0.5) / SAMPLED
     index = (place * lengths[:, None]).long().clamp(max=N - 1)  # [B, S]
-    rows = states.gather(2, index[:, None, :, None].expand(-1, heads, -1, d))
-    sample = (rows.float() - mean.float()[:, :, None]) @ forward
+    if N > SAMPLED:
+        sample = coordinates.gather(2, index[:, None, :, None].expand(-1, heads, -1, w))
+        counted = shares.gather(1, index)
+    else:  # every token once, counted as often as it is sampled
+        times = torch.zeros_like(shares).scatter_add_(
+            1, index, torch.ones_like(place).expand(B, -1)
+        )
+        sample, counted = coordinates, shares * times
     usual = torch.zeros_like(variance)
     for bits, step in STEPS.items():
         usual = torch.where(depths == bits, step, usual)
     usual = (usual * variance.sqrt()).clamp(min=1e-30)
     stored = depths > 0
     coordinates = sample.transpose(2, 3)[stored]  # [R, S]
-    weight = shares.gather(1, index)[stored.nonzero()[:, 0]]
+    weight = counted[stored.nonzero()[:, 0]]
     half = 2.0 ** (depths[stored].float() - 1)[:, None]
     gaussian = usual[stored]
     best, least = gaussian, torch.full_like(gaussian, float("inf"))
@@ -185,24 +201,19 @@ def pack(
     B, Hkv, N, w = coordinates.shape
     if bool(((counts % GRANULE) != 0).any() | (counts.diff(dim=-1) > 0).any() | (counts > w).any()):
         raise ValueError("counts must be multiples of 16, fall along the levels and fit the width")
-    depths = depths_of(counts, w)[:, :, None]
-    top = (1 << depths) - 1
-    codes = torch.floor(coordinates.float() / steps[:, :, None].float() + (top + 1) / 2)
-    codes = (
-        torch.where(depths > 0, codes.nan_to_num(0.0), 0.0)
-        .clamp(min=0)
-        .minimum(top)
-        .to(torch.uint8)
-    )
+    top = ((1 << depths_of(counts, w)) - 1).float()[:, :, None]  # 0 where nothing is stored
+    levels = coordinates.float() / steps[:, :, None].float()
+    levels.add_((top + 1) / 2).floor_().nan_to_num_(0.0).clamp_(min=0)
+    codes = torch.minimum(levels, top, out=levels).to(torch.uint8)
     tiles, wide = -(-N // TILE), -(-w // GRANULE)
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
     codes = codes.view(B, Hkv, tiles, _TOKENS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
     sample, head, tile, level, granule = _stored(counts, tiles, wide).nonzero().unbind(1)
-    digits = (codes[sample, head, tile, granule].int() >> (2 * level)[:, None, None, None]) & 3
-    shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int32)
-    words = (digits << shifts).sum(-1, dtype=torch.int32)  # [granules, 16, 16]
-    words = torch.where(words >= 1 << 15, words - (1 << 16), words).to(torch.int16)
+    shifts = (2 * level).to(torch.uint8)[:, None, None, None]
+    digits = ((codes[sample, head, tile, granule] >> shifts) & 3).to(torch.int16)
+    shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int16)
+    words = (digits << shifts).sum(-1, dtype=torch.int16)  # [granules, 16, 16]
     sizes = granules(counts).long() * tiles * GRANULE * GRANULE
     offsets = (sizes.flatten().cumsum(0) - sizes.flatten()).view(B, Hkv)
     return words.flatten(), offsets

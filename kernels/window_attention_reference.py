@@ -47,11 +47,11 @@ def window_attention_plain(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
     rows = seen.alive[:, None].expand(B, query.shape[2] // seen.queries.shape[2], -1)
     alive = rows.flatten(1)[:, None, :, None]  # [B, 1, G W, 1]
     live = torch.arange(N, device=seen.lengths.device) < seen.lengths[:, None]
-    scores = query @ seen.keys.to(kind).mT * d**-0.5  # [B, Hkv, G W, N]
-    scores = scores.masked_fill(~live[:, None, None], float("-inf"))
+    scores = (query @ seen.keys.to(kind).mT).mul_(d**-0.5)  # [B, Hkv, G W, N]
+    scores.masked_fill_(~live[:, None, None], float("-inf"))
     if seen.text is not None:
         scores = torch.cat([scores, _text_scores(query, seen.text, seen.alive) * d**-0.5], -1)
-    weights = scores.softmax(-1).masked_fill(~alive, 0.0).nan_to_num(0.0)
+    weights = scores.softmax(-1).masked_fill_(~alive, 0.0).nan_to_num_(0.0)
     visual, values = weights[..., :N], seen.values.to(kind)
     out = visual @ values
     if seen.text is not None:
@@ -98,4 +98,4 @@ def _text_scores(query: Tensor, text: Text, window: Tensor) -> Tensor:
     scores = query @ text.keys.to(query.dtype).mT
     dead = torch.arange(M, device=query.device) >= last[..., None]
     dead = dead[:, None].expand(-1, query.shape[2] // W, -1, -1).flatten(1, 2)
-    return scores.masked_fill(dead[:, None], float("-inf"))
+    return scores.masked_fill_(dead[:, None], float("-inf"))

@@ -67,6 +67,7 @@ class RotateKCache(RewindableCache):
 
     Raises:
         ModelUnsupported: for one whose attention is not computed here.
+        ModeUnsupported: for weights by general questions without a plan, as `generate` has none.
         SettingError: for inputs or settings of another form.
         CalibrationUnusable: for a calibration file of another model, or a missing one.
     """
@@ -83,6 +84,11 @@ class RotateKCache(RewindableCache):
         settings = Settings() if settings is None else settings
         if not isinstance(settings, Settings):
             raise SettingError("settings", "a Settings, as Settings.of(bits=2) makes", settings)
+        if plan is None and settings.asks_generally:
+            raise ModeUnsupported(
+                "General questions are read by an `Engine` or `Pictures`, not by `generate`. Take "
+                "another `weighting`."
+            )
         model = accepted(model)
         count = len(attention_layers(model))
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)

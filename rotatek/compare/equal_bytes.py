@@ -18,7 +18,7 @@ from rotatek.bridge.kv_sharing import kv_shapes
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.rotatek_cache import cache_bytes, release
 from rotatek.compare.columns import default_pruner, paper_form, pruners, reducers
-from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
 from rotatek.methods.settings import BASELINE, Settings
@@ -117,13 +117,16 @@ def measured(
 ) -> list[int]:
     """Live bytes of each method when the prompt has been read, from one prefill for all."""
     embedded = vlm.embed(prompt, pruner)
-    plan = plan_for(vlm, embedded, pruner)
-    caches = [empty_cache(vlm, embedded, Settings(pruner, one), plan) for one in methods]
-    fill(vlm, embedded, plan, caches, timed=False)
-    totals = [cache_bytes(cache).total for cache in caches]
-    for cache in caches:
-        release(cache)
-    return totals
+    settings = [Settings(pruner, one) for one in methods]
+    totals: dict[Settings, int] = {}
+    for alike in by_pruning(settings):
+        plan = plan_for(vlm, embedded, pruner, general=alike[0].asks_generally)
+        caches = [empty_cache(vlm, embedded, one, plan) for one in alike]
+        fill(vlm, embedded, plan, caches, timed=False)
+        totals |= dict(zip(alike, (cache_bytes(cache).total for cache in caches), strict=True))
+        for cache in caches:
+            release(cache)
+    return [totals[one] for one in settings]
 
 
 class Scale:

@@ -28,7 +28,7 @@ from rotatek.engine.engine_status import EngineState, Health
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
 from rotatek.engine.events import Event, Failed, Queued, Restarted
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
-from rotatek.engine.prefill import SharedPrompt, empty_cache, fill, forked
+from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill, forked
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
 from rotatek.errors import (
@@ -275,8 +275,8 @@ class Engine:
             for column in conversation.columns:
                 with self.scheduler.prefill(stop), watched(column.attention):
                     if turn.visual_tokens:
-                        shared.see(column.settings.pruning)
-                        seen = shared.under(column.settings.pruning)[0]
+                        shared.see(column.settings)
+                        seen = shared.under(column.settings)[0]
                     logits = feed_follow_up(self.vlm, column, turn, seen)
                 column.choose_by(self.scheduler.choice, sampling, prompt.ids)
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
@@ -379,14 +379,14 @@ class Engine:
         """Empty caches. Columns that prune alike share a plan; most share the vision tower's
         run."""
         shared = SharedPrompt(self.vlm, prompt, partial(self.pictures.look, looked, prompt))
-        for pruner in dict.fromkeys(settings.pruning for settings in columns.values()):
+        for alike in by_pruning(columns.values()):
             with self.scheduler.prefill(stop):
-                shared.see(pruner)
+                shared.see(alike[0])
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made: list[Sequence] = []
         for name, settings in columns.items():
             draw = sum(column.settings == settings for column in made)
-            embedded, plan, ms = shared.under(settings.pruning)
+            embedded, plan, ms = shared.under(settings)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
             attention = (
@@ -405,7 +405,8 @@ class Engine:
         """Fill one group's caches from one forward pass; whether it came to its end."""
         drawn = [column for column in group if not column.draw]
         first, caches = group[0], [column.cache for column in drawn]
-        seen = RecorderGroup([column.attention for column in group if column.attention is not None])
+        watching = [column.attention for column in group if column.attention is not None]
+        seen = RecorderGroup(watching, first.plan.length - first.embedded.embeds.shape[1])
         try:
             with self.scheduler.prefill(stop), watched(seen):
                 logits, times = fill(self.vlm, first.embedded, first.plan, caches)

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
@@ -15,6 +15,12 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
+from rotatek.engine.general_questions import (
+    forget_behind,
+    general_turn,
+    layout_behind,
+    read_behind,
+)
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
@@ -22,18 +28,33 @@ from rotatek.models.base import Seen
 
 
 def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
-    """Settings that drop the same tokens, together, in order of first appearance."""
-    groups: dict[TokenPruner, list[Settings]] = {}
+    """Settings that one prefill serves, together, in order of first appearance: those that drop the
+    same tokens, and that general questions weigh or do not."""
+    groups: dict[Hashable, list[Settings]] = {}
     for one in settings:
-        groups.setdefault(one.pruning, []).append(one)
+        groups.setdefault((one.pruning, one.asks_generally), []).append(one)
     return list(groups.values())
 
 
 def plan_for(
-    vlm: VisionLanguageModel, embedded: Embedded, pruner: TokenPruner, layout: Layout | None = None
+    vlm: VisionLanguageModel,
+    embedded: Embedded,
+    pruner: TokenPruner,
+    layout: Layout | None = None,
+    general: bool = False,
 ) -> TokenPlan:
-    """The token plan of one prefill; layout: where its tokens are, if that is known."""
+    """The token plan of one prefill.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt, or a padded batch of them.
+        pruner: which tokens it drops.
+        layout: where its tokens are, if that is known.
+        general: whether general questions, which `fill` reads behind it, weigh, too.
+    """
     layout = layout or layout_of(vlm.model, embedded.inputs())
+    if general:
+        layout = layout_behind(layout, general_turn(vlm).shape[1])
     return TokenPlan(layout, pruner, vlm.key_layers)
 
 
@@ -59,6 +80,7 @@ def fill(
     caches: Sequence[Cache],
     *,
     timed: bool = True,
+    aside: Tensor | None = None,
 ) -> tuple[Tensor, list[float]]:
     """Fill empty caches of one plan from one forward pass.
 
@@ -68,15 +90,29 @@ def fill(
         plan: the token plan that the caches were made with.
         caches: of `empty_cache`.
         timed: whether to measure the additional time of each of several caches.
+        aside: ids [1, n] of the rows that a plan has behind the prompt; by default the general
+            questions.
 
     Returns:
         next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
         where they are timed, or the total where they are not.
     """
     shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
-    logits, ms = prefill(vlm, embedded, shared)
+    whole = whole_of(vlm, embedded, plan, aside)
+    logits, ms = prefill(vlm, whole, shared)
+    for cache in caches if whole.aside else ():
+        forget_behind(vlm, embedded, cache)
     added = shared.compress_ms
     return logits, [ms - sum(added) + own for own in added]
+
+
+def whole_of(
+    vlm: VisionLanguageModel, embedded: Embedded, plan: TokenPlan, aside: Tensor | None = None
+) -> Embedded:
+    """A prompt with the rows that its plan has behind it; arguments as of `fill`."""
+    if plan.length == embedded.embeds.shape[1]:
+        return embedded
+    return read_behind(vlm, embedded, general_turn(vlm) if aside is None else aside)
 
 
 def forked(cache: Cache) -> Cache:
@@ -109,11 +145,12 @@ class SharedPrompt:
     ) -> None:
         self.vlm, self.prompt, self._look = vlm, prompt, look
         self._seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
-        self._plans: dict[TokenPruner, TokenPlan] = {}
+        self._plans: dict[Hashable, TokenPlan] = {}
 
-    def see(self, pruner: TokenPruner) -> None:
+    def see(self, settings: Settings) -> None:
         """Compute what a pruner needs, unless another one has: most share the vision tower's
         run."""
+        pruner, general = settings.pruning, settings.asks_generally
         view = _tower_view(pruner)
         if view not in self._seen:
             started = time.perf_counter()
@@ -121,13 +158,14 @@ class SharedPrompt:
             seen = None if look is None else look(pruner)
             embedded = self.vlm.embed(self.prompt, pruner, seen)
             self._seen[view] = embedded, 1000 * (time.perf_counter() - started)
-        if pruner not in self._plans:
-            self._plans[pruner] = plan_for(self.vlm, self._seen[view][0], pruner)
+        if (pruner, general) not in self._plans:
+            plan = plan_for(self.vlm, self._seen[view][0], pruner, general=general)
+            self._plans[pruner, general] = plan
 
-    def under(self, pruner: TokenPruner) -> tuple[Embedded, TokenPlan, float]:
-        """A pruner's result: the embedded prompt, its plan, and the tower's milliseconds."""
-        embedded, ms = self._seen[_tower_view(pruner)]
-        return embedded, self._plans[pruner], ms
+    def under(self, settings: Settings) -> tuple[Embedded, TokenPlan, float]:
+        """A setting's result: the embedded prompt, its plan, and the tower's milliseconds."""
+        embedded, ms = self._seen[_tower_view(settings.pruning)]
+        return embedded, self._plans[settings.pruning, settings.asks_generally], ms
 
 
 def _tower_view(pruner: TokenPruner) -> TokenPruner | None:

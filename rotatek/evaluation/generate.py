@@ -21,7 +21,7 @@ def generate(
     pruner, choice = settings.pruning, TokenChoice(vlm)
     embedded = collate([vlm.embed(vlm.prompt(request), pruner) for request in requests])
     choices = [choice.row(request.sampling) for request in requests]
-    plan = plan_for(vlm, embedded, pruner)
+    plan = plan_for(vlm, embedded, pruner, general=settings.asks_generally)
     cache = empty_cache(vlm, embedded, settings, plan)
     if isinstance(cache, RotateKCache):
         cache.release_steps()

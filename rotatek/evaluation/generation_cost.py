@@ -10,7 +10,7 @@ import torch
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.engine.decode import decode, prefill
-from rotatek.engine.prefill import empty_cache, plan_for
+from rotatek.engine.prefill import empty_cache, plan_for, whole_of
 from rotatek.methods.settings import Settings
 from rotatek.models import Prompt, VisionLanguageModel
 
@@ -67,11 +67,11 @@ def _one_run(vlm: VisionLanguageModel, prompt: Prompt, settings: Settings, token
         before = torch.cuda.memory_allocated(device)
     started = time.perf_counter()
     embedded = vlm.embed(prompt, settings.pruning)
-    plan = plan_for(vlm, embedded, settings.pruning)
+    plan = plan_for(vlm, embedded, settings.pruning, general=settings.asks_generally)
     cache = empty_cache(vlm, embedded, settings, plan)
     if isinstance(cache, RotateKCache):
         cache.reserve_ahead(tokens + 1)
-    logits, _ = prefill(vlm, embedded, cache)
+    logits, _ = prefill(vlm, whole_of(vlm, embedded, plan), cache)
     first = 1000 * (time.perf_counter() - started)
     held = cache_bytes(cache).total
     steps = [step.ms for step in decode(vlm, embedded, cache, logits, tokens)]

@@ -281,7 +281,7 @@ class Runner:
     def _fill(self, batch: QuestionBatch, alike: list[Settings]) -> tuple[list[Cache], Tensor]:
         """Caches that one prefill filled, and its logits."""
         embedded, layout = batch.under(alike[0].pruning)
-        plan = plan_for(self.vlm, embedded, alike[0].pruning, layout)
+        plan = plan_for(self.vlm, embedded, alike[0].pruning, layout, alike[0].asks_generally)
         caches = [empty_cache(self.vlm, embedded, settings, plan) for settings in alike]
         logits, _ = fill(self.vlm, embedded, plan, caches, timed=False)
         return caches, logits

@@ -94,13 +94,15 @@ class AnswerAttentionRecorder:
 
 
 class RecorderGroup:
-    """Several columns' recorders that see one prefill."""
+    """Several columns' recorders that see one prefill; aside: rows that it has behind the
+    prompt."""
 
-    def __init__(self, recorders: Sequence[AnswerAttentionRecorder]) -> None:
-        self.recorders = recorders
+    def __init__(self, recorders: Sequence[AnswerAttentionRecorder], aside: int = 0) -> None:
+        self.recorders, self.aside = recorders, aside
 
     def see(self, layer: int, query: Tensor) -> None:
         """One attention call: query [B, Hq, T, d]."""
+        query = query[:, :, : query.shape[2] - self.aside]
         for recorder in self.recorders:
             recorder.see(layer, query)
 

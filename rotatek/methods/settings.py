@@ -51,6 +51,11 @@ class Settings:
         return self.tokens if self.prunes_tokens else KeepAll()
 
     @property
+    def asks_generally(self) -> bool:
+        """Whether general questions are read behind a prompt, and weigh it."""
+        return self.channels.asks_generally
+
+    @property
     def is_baseline(self) -> bool:
         """Whether nothing at all is compressed: the plain transformers cache serves it."""
         return self.channels.stores_everything and not self.prunes_tokens

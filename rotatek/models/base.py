@@ -76,7 +76,8 @@ class Embedded:
     next_position: [B] the position of the first generated token; kept: [N] bool on the CPU, the
     visual tokens left by an encoder-stage pruner, or None; deeper: [D, visual tokens, hidden], the
     additions of the first D layers to the visual tokens (DeepStack), or None; words: [B, L] ids,
-    0 for visual tokens and padding.
+    0 for visual tokens and padding; aside: how many of the last tokens are read behind the prompt,
+    and then forgotten.
     """
 
     embeds: Tensor
@@ -87,6 +88,7 @@ class Embedded:
     kept: Tensor | None = None
     deeper: Tensor | None = None
     words: Tensor | None = None
+    aside: int = 0
 
     def inputs(self) -> dict[str, Tensor]:
         """As `RotateKCache` wants them."""
@@ -312,7 +314,7 @@ class VisionLanguageModel:
             position_ids=embedded.positions,
             attention_mask=mask,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=_last_of(embedded),
             **with_cache(self.model, cache),
             **self.besides(embedded),
         )
@@ -420,6 +422,13 @@ class VisionLanguageModel:
     def positions_at(self, position: Tensor) -> Tensor:
         """Position ids for one new token at `position` [B]: [B, 1]."""
         return position[:, None]
+
+
+def _last_of(embedded: Embedded) -> int | Tensor:
+    """The model's `logits_to_keep` for the prompt's last token."""
+    if not embedded.aside:
+        return 1
+    return torch.tensor([-1 - embedded.aside], device=embedded.embeds.device)
 
 
 def joined(calls: Sequence[Tensor]) -> list[Tensor]:

@@ -29,7 +29,8 @@ class DeepStack(VisionLanguageModel):
             visual_pos_masks=embedded.visual,
             deepstack_visual_embeds=list(embedded.deeper),
         )
-        logits: Tensor = self.model.get_output_embeddings()(out.last_hidden_state[:, -1:])[:, -1]
+        last = out.last_hidden_state[:, -1 - embedded.aside]
+        logits: Tensor = self.model.get_output_embeddings()(last[:, None])[:, -1]
         return logits
 
 

@@ -9,20 +9,19 @@ picture's own last tokens.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.row_layout import WINDOW, Layout
-from rotatek.bridge.state_layers import forget_states, restore, state_layers, state_of
+from rotatek.bridge.row_layout import WINDOW
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.token_plan import TokenPlan, is_one_of
+from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of
+from rotatek.engine.general_questions import GENERAL, layout_behind
 from rotatek.engine.image_features import key_of
 from rotatek.engine.prefill import fill
 from rotatek.errors import (
@@ -37,14 +36,10 @@ from rotatek.inputs.prompt import encode_chat, encode_cut, expand_images
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.settings import Settings, path_names
-from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
 
 WEIGH_BY: Final = ("questions", "picture")
-GENERAL: Final = (
-    "What is the title? Who is it from, and to whom? What is the date? How much is the total? "
-    "Which is the largest, and which is the smallest? What comes first, and what comes last?"
-)
 PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a template's cut with
 
 
@@ -150,21 +145,18 @@ class PictureReader:
         tail = cut(vlm, GENERAL, pixels.texts)[1] if self.weigh_by == "questions" else []
         if room is not None and length + len(tail) > room:
             raise RequestTooLong
-        tensor = torch.tensor([[*ids, *tail]], device=vlm.device)
+        tensor = torch.tensor([ids], device=vlm.device)
         prompt = Prompt(tensor, is_one_of(tensor, vlm.visual_ids), pixels)
         embedded = vlm.embed(prompt, self.settings.pruning)
-        aside = None
-        if tail:
-            aside = torch.zeros_like(embedded.visual)
-            aside[:, -len(tail) :] = True
-        layout = Layout(embedded.visual, embedded.valid, max(len(tail), WINDOW), aside)
+        layout = layout_of(vlm.model, embedded.inputs())
+        if tail:  # the few general questions alone weigh; at least as many tokens as ever
+            layout = layout_behind(layout, len(tail), max(0, WINDOW - len(tail)))
         plan = TokenPlan(layout, self.settings.pruning, vlm.key_layers)
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
-        fill(vlm, embedded, plan, [cache], timed=False)
-        if tail and state_layers(cache):
-            _reread(vlm, embedded, len(tail), cache)
+        behind = torch.tensor([tail], device=vlm.device)
+        fill(vlm, embedded, plan, [cache], timed=False, aside=behind)
         cache.notes = PictureNotes(
-            embedded.next_position - len(tail),
+            embedded.next_position,
             length,
             prompt.visual_tokens,
             images[0].size,
@@ -172,24 +164,6 @@ class PictureReader:
             pixels.grids,
         )
         return cache
-
-
-def _reread(vlm: VisionLanguageModel, embedded: Embedded, last: int, cache: RotateKCache) -> None:
-    """Give a cache the states that a prompt leaves without its last tokens, which a state cannot
-    forget: the prompt is read once more without them."""
-    rows = slice(-last)
-    head = replace(
-        embedded,
-        embeds=embedded.embeds[:, rows],
-        positions=embedded.positions[..., rows],
-        visual=embedded.visual[:, rows],
-        valid=embedded.valid[:, rows],
-    )
-    plain = DynamicCache(config=vlm.model.config)
-    vlm.read(head, plain)
-    forget_states(cache)
-    for own, seen in zip(state_layers(cache), state_layers(plain), strict=True):
-        restore(own, state_of(seen))
 
 
 def cut(

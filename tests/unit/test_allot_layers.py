@@ -9,7 +9,7 @@ from kernels.reference import expanded
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels import rotatek as method_file
 from rotatek.methods.channels.batched_rotation import held, pending_bytes
-from rotatek.methods.channels.mixed_precision import BitStore
+from rotatek.methods.channels.layer_batch import BitStore
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from tests.unit.test_times_smaller import NEAR, plain, states, weight

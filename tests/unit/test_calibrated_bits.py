@@ -88,7 +88,8 @@ def test_axes_learned_from_one_prompt_are_its_own(tmp_path: Path) -> None:
     ]
     both = find_axes(sides, D).energy, find_axes(lent, D).energy
     for mine, theirs in zip(*both, strict=True):
-        torch.testing.assert_close(theirs, mine, rtol=2e-2, atol=1e-7)
+        least = 1e-6 * float(mine.max())  # what float32 leaves of the largest
+        torch.testing.assert_close(theirs, mine, rtol=2e-2, atol=least)
         kept = theirs[..., :32].sum() / theirs.sum()
         assert float(kept) == pytest.approx(float(mine[..., :32].sum() / mine.sum()))
 

@@ -11,6 +11,7 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import load
 from rotatek.models.loading import DTYPES
 from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
 
 FORMS = {
     "baseline": BASELINE,
@@ -58,3 +59,17 @@ def test_every_form_answers_in_bfloat16_on_a_processor(
         if isinstance(event, Finished)
     )
     assert 2 * found["baseline"]["kv_bytes_full"] == exact.metrics["kv_bytes_full"]
+
+
+@pytest.mark.parametrize("form", [".75 bits", "4 times smaller"])
+def test_a_default_of_float64_changes_no_form(form: str, picture: Picture) -> None:
+    """Programs set it for their own tensors; what is stored has types of its own."""
+    settings = FORMS.get(form, Settings.of(smaller=4))
+    request = make_request(picture(150, 120, seed=4), "what?", 6)
+    torch.set_default_dtype(torch.float64)
+    try:
+        events = list(Engine(tiny_qwen()).answer(request, settings))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert done.new_tokens

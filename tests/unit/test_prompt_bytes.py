@@ -45,7 +45,7 @@ QUESTIONS = ("what?", "what is the total of all that was bought on this day?", "
 
 
 def weighed(vlm: VisionLanguageModel, embedded: Embedded, settings: Settings) -> RotateKCache:
-    plan = plan_for(vlm, embedded, settings.pruning)
+    plan = plan_for(vlm, embedded, settings.pruning, general=settings.asks_generally)
     cache = empty_cache(vlm, embedded, settings, plan)
     fill(vlm, embedded, plan, [cache], timed=False)
     assert isinstance(cache, RotateKCache)

@@ -1,5 +1,7 @@
 """`smaller`: how many times fewer bytes the visual tokens of a prompt take, all things counted."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,16 +9,20 @@ import torch
 from torch import Tensor
 
 from kernels.planes import DEPTHS, GRANULE
-from kernels.reference import Text
+from kernels.reference import Text, expanded
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.compare.columns import title_of
 from rotatek.compare.report import Column
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
 from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
+from rotatek.methods.channels.layer_batch import BitStore
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from tests.fixtures import Picture
@@ -91,8 +97,11 @@ def test_each_prompt_of_a_batch_has_a_budget_of_its_own() -> None:
     for b in range(2):
         planes = [p for s in both for p in (s.visual.key_planes, s.visual.value_planes) if p]
         digits = sum(int(p.counts[b].sum()) * 3 * 128 // 4 for p in planes)
-        columns = sum(int(p.counts[b, :, 0].sum()) * (128 + 4) for p in planes)
-        fixed = len(planes) * 2 * (256 + 28) + 4 * len(layers)
+        row = [128 if p.axes is None else 1 for p in planes]
+        columns = sum(
+            int(p.counts[b, :, 0].sum()) * (own + 4) for p, own in zip(planes, row, strict=True)
+        )
+        fixed = len(planes) * 2 * (256 + 28 + 4) + 4 * len(layers)
         own = sum(int(one.lengths[b]) for one in layers) * 2 * 2 * 128 * 2
         assert own / (digits + columns + fixed) == pytest.approx(16, rel=NEAR)
 
@@ -167,3 +176,58 @@ def test_a_report_says_how_many_times_smaller_it_became(
     assert (column.missed == "") == near
     if not near:
         assert f"became {found:.1f} times smaller, not 64" in column.missed
+
+
+def leaning(layer: int, tokens: int, shape: tuple[int, int, int, int], mixes: bool) -> LayerStates:
+    """States whose Keys are along a few directions of all channels, or along channels."""
+    own = states(layer, [tokens], shape, torch.bfloat16)
+    if not mixes:
+        return own
+    turn = torch.linalg.qr(torch.randn(shape[3], shape[3], generator=torch.manual_seed(9)))[0]
+    fall = 0.7 ** torch.arange(shape[3])
+    return replace(own, keys=((own.keys.float() * fall) @ turn.T).to(own.keys))
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_channels_are_turned_only_where_that_is_worth_the_bytes(
+    mixes: bool, tmp_path: Path
+) -> None:
+    """Keys along channels stay as they are, beside a constant that is no request's; the bytes are
+    those that were asked for, and what is read back is what was stored, from a file too."""
+    shape = (3, 1, 4, 256)
+    layers = [leaning(i, 1400 if mixes else 200, shape, mixes) for i in range(shape[0])]
+    found = stores(RotateK(smaller=8), layers)
+    assert plain(layers) / weight(found) == pytest.approx(8, rel=NEAR)
+    for store, own in zip(found, layers, strict=True):
+        assert isinstance(store, BitStore)
+        assert (store.visual.key_planes.axes is None) == mixes == ("k" not in store.unturned)
+        read = expanded(store.read(), shape[3])
+        away = (read[0].float() - own.keys.float()).square().mean() / own.keys.float().var()
+        assert float(away) < 0.4
+        bare = store.without_shared()
+        if not mixes:
+            assert bare.visual.key_planes.basis.numel() == 0
+        again = expanded(bare.with_shared(None).read(), shape[3])
+        assert all(torch.equal(a, b) for a, b in zip(again, read, strict=True))
+
+
+def test_stored_and_served_beside_each_other(picture: Picture, tmp_path: Path) -> None:
+    """A cache whose channels are as they were decodes from a file, and in a running batch."""
+    engine = Engine(tiny_qwen())
+    settings = Settings.of(smaller=3)
+    requests = [make_request(picture(*size, seed=4), "what?", 6) for size in ((150, 120), (90, 60))]
+    alone = []
+    for request in requests:
+        conversation = Conversation()
+        list(engine.compare(request, {"a": settings}, conversation=conversation))
+        alone.append(conversation.columns[0].tokens)
+        kept = [layer.store for layer in key_layers(conversation.columns[0].cache)]
+        conversation.save(tmp_path / "one.cache")
+        again = Conversation.load(tmp_path / "one.cache", engine.vlm)
+        said = []
+        for one in (conversation, again):
+            done = [e for e in engine.follow(one, "and why?", 6) if isinstance(e, Finished)]
+            said.append(done[0].answer)
+            one.close()
+        assert said[0] == said[1]
+        assert all(isinstance(store, BitStore) for store in kept)

@@ -216,6 +216,11 @@ class ChannelMethod(Method):
         return None
 
     @property
+    def asks_generally(self) -> bool:
+        """Whether a few general questions, read behind the prompt and forgotten, weigh, too."""
+        return False
+
+    @property
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it."""
         return (self.key_share + self.value_share) / 2

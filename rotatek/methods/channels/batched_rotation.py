@@ -195,7 +195,7 @@ def _key_bases(
     """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
     d, sigma = covariance.shape[-1], _weights(layers, how)
     k = channels_kept(d, how.keep)
-    mixes = sigma is not None and how.weighting == "paper" and k < d
+    mixes = sigma is not None and how.metric == "paper" and k < d
     if sigma is not None and mixes:
         few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
         sigma = sigma.masked_fill(few[:, None, None], 1.0)
@@ -212,7 +212,7 @@ def _key_bases(
             if bool((whole & ~few[:, None]).any()):
                 plain = sigma.masked_fill(whole[..., None], 1.0)
                 basis, energy = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
-    if how.weighting != "consistent" or sigma is None:
+    if how.metric != "consistent" or sigma is None:
         return basis, basis, energy
     return sigma[..., None] * basis, basis / sigma[..., None], energy
 

@@ -103,6 +103,34 @@ def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
     return ladder.bits(bought, claims)
 
 
+def byte_value(claims: Sequence[BitDemand], budget: Tensor) -> Tensor:
+    """The least gain a byte of the steps that `allot_bytes` takes first, [B]."""
+    ladder = Ladder.of(claims)
+    bought = ladder.first_steps(ladder.price, budget.double()) & (ladder.price > 0)
+    least = torch.where(bought, ladder.gain, float("inf")).flatten(1).amin(1)
+    return torch.where(least.isfinite(), least, ladder.gain.flatten(1).amax(1))
+
+
+def cost_at(claim: BitDemand, level: Tensor) -> Tensor:
+    """Loss and bytes together of the Keys and Values of each layer, over samples, [n, 2].
+
+    Args:
+        claim: with heads [2, Hkv].
+        level: [B] loss that a byte is worth: every step that saves more is taken.
+    """
+    ladder, worth = Ladder.of([claim]), level[:, None, None, None]
+    saved = ((ladder.gain - worth) * ladder.price * (ladder.gain > worth)).sum((2, 3))
+    whole = claim.loss.sum(-1, dtype=torch.float64).sum((1, 3))
+    n = claim.loss.shape[0]
+    return whole - saved.view(len(level), n, 2, -1).sum((0, 3))
+
+
+def mixed(one: BitDemand, other: BitDemand, which: Sequence[bool]) -> list[BitDemand]:
+    """Keys and Values apart, [n, B, Hkv, c]: of `other` where `which` says so, else of `one`."""
+    each = [other if chosen else one for chosen in which]
+    return [claim._replace(loss=claim.loss[:, :, side]) for side, claim in enumerate(each)]
+
+
 class Ladder(NamedTuple):
     """Every step that some group of channels may take, [B, rows, groups, 4] each: a row is a head
     of a layer, and a group's steps follow one another.

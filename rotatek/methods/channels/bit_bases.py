@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rotatek.methods import rotation
-from rotatek.methods.rotation.stored_bases import SharedAxes, rounded, turned
+from rotatek.methods.rotation.stored_bases import SharedAxes, rounded, turned, unit_axes
 
 
 class MomentStats(NamedTuple):
@@ -51,15 +51,17 @@ class BitBases(NamedTuple):
     forward: [n, Hkv, d, c] of each, x - mean to coordinates; rows: [2, n, Hkv, c, d], coordinates
     back, int8 in units of scale [2, n, Hkv, c]; variance: [2, n, Hkv, c] of the coordinates;
     energy: [2, n, Hkv, c], that in the metric; numbers: [2, n, Hkv, c] which axes of a calibration
-    they are, `rows` then being each layer's own [Hkv, d, d], of both sides; else None.
+    they are, or which channels; else None; lent: rows [Hkv, d, d] of all Keys' layers, then of all
+    Values', that `numbers` count, or None for a layer whose own `rows` are stored.
     """
 
     forward: Sequence[Tensor]
-    rows: Tensor | Sequence[Tensor]
+    rows: Tensor | None
     scale: Tensor
     variance: Tensor
     energy: Tensor
     numbers: Tensor | None = None
+    lent: Sequence[Tensor | None] | None = None
 
 
 def in_metric(side: MomentStats) -> Tensor:
@@ -90,6 +92,38 @@ def find_axes(sides: Sequence[MomentStats], columns: int) -> BitBases:
     return BitBases([forward for forward, _ in turns], rows, scale, variance, variance)
 
 
+def unit_energy(sides: Sequence[MomentStats]) -> Tensor:
+    """Energy [2, n, Hkv, d] of the channels as they are, in the metric, falling."""
+    found = []
+    for side in sides:
+        own = side.covariance.diagonal(dim1=-2, dim2=-1)
+        found.append(own * _weight(side).square())
+    return torch.stack(found).sort(-1, descending=True).values
+
+
+def in_channels(sides: Sequence[MomentStats], layers: int) -> list[MomentStats]:
+    """Sides of so many layers whose channels are stored as they are: nothing is turned."""
+    return [
+        side._replace(shared=[unit_axes(one) for one in _axis_weight(which, side, layers)])
+        for which, side in enumerate(sides)
+    ]
+
+
+def _axis_weight(which: int, side: MomentStats, layers: int) -> Tensor:
+    """[layers, Hkv, d] what a coordinate is of a channel: of Values, which are the same for all
+    samples of a layer, in the metric; a Key's own metric is asked along its axis."""
+    weight = _weight(side)[:: len(side.mean) // layers]
+    return weight if which else torch.ones_like(weight)
+
+
+def _weight(side: MomentStats) -> Tensor:
+    """[n, Hkv, d] what an error of a channel counts for, by its root."""
+    if side.metric is None:
+        return torch.ones_like(side.mean, dtype=torch.float32)
+    into, _ = side.metric
+    return into if into.dim() == side.mean.dim() else into.square().sum(-1).sqrt()
+
+
 def ordered_axes(sides: Sequence[MomentStats]) -> BitBases:
     """A calibration's axes by the energy that a request's own states have along them.
 
@@ -116,4 +150,23 @@ def ordered_axes(sides: Sequence[MomentStats]) -> BitBases:
     scale, variance, energy, order = (
         part.unflatten(0, grid[:2]) for part in (scale, variance, energy, order)
     )
-    return BitBases(forward.chunk(2), [one.rows for one in each], scale, variance, energy, order)
+    lent = [one.rows for one in each]
+    return BitBases(forward.chunk(2), None, scale, variance, energy, order, lent)
+
+
+def partly_turned(turned_: BitBases, plain: BitBases, which: Sequence[bool]) -> BitBases:
+    """Axes of `plain` for the Keys, and for the Values, where `which` says so, else `turned_`."""
+    each = [plain if chosen else turned_ for chosen in which]
+    scale, variance, energy = (
+        torch.stack([getattr(axes, name)[side] for side, axes in enumerate(each)])
+        for name in ("scale", "variance", "energy")
+    )
+    rows = list(plain.lent or ())
+    half = len(rows) // 2
+    keys, values = (
+        own if chosen else [None] * half
+        for own, chosen in zip((rows[:half], rows[half:]), which, strict=True)
+    )
+    forward = [axes.forward[side] for side, axes in enumerate(each)]
+    lent = [*keys, *values]
+    return BitBases(forward, turned_.rows, scale, variance, energy, plain.numbers, lent)

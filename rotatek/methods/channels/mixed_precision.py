@@ -9,41 +9,41 @@ what an error of theirs does to the output (`importance`): one budget serves Key
 Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
 for the channels that got bits; a row's scale and its channel's step are one number. With a
 calibration the axes are the file's, in the order of the request's own variances: nothing is solved,
-and a head holds the numbers of its axes in place of their rows.
+and a head holds the numbers of its axes in place of their rows. So it does where channels are
+stored as they are: under a budget of bytes, where the rows would cost more than they save.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar, Final, Self
+from collections.abc import Hashable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from kernels.dispatch import solve
-from kernels.planes import GRANULE, TILE, Channels, Planes, best_steps, counts_of, pack
+from kernels.planes import (
+    GRANULE,
+    Channels,
+    Planes,
+    coordinates_of,
+    counts_of,
+    pack,
+    steps_along,
+)
 from kernels.reference import Text, Visual
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
 from rotatek.errors import CalibrationUnusable, ModeUnsupported
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.batched_rotation import LayerGroup, PendingStore, held, layered
-from rotatek.methods.channels.bit_allocation import (
-    COLUMN_EXTRA,
-    BitDemand,
-    allot_bytes,
-    allot_groups,
-    joined,
-)
+from rotatek.methods.channels.batched_rotation import LayerGroup, held, layered
+from rotatek.methods.channels.bit_allocation import allot_groups, joined
 from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.byte_budget import within
+from rotatek.methods.channels.layer_batch import Batch, BitStore, LayersOfOneForm
 from rotatek.methods.channels.token_importance import STREAM_POWER, Importance, importance
 from rotatek.methods.rotation.stored_bases import LayerAxes
 
-AXIS_BYTES: Final = 1  # of the number of a calibration's axis
 DEEPEST: Final = 8  # bits of a stored channel, at most
-HEAD_BYTES: Final = 28  # of a head's Keys or Values beside the mean: `Planes` counts
 LEAST_BITS: Final = 0.25  # a number, on average
 LEAST_TIMES: Final = 2  # smaller than 16 bits: what 8 bits a number come to
 MOST_TIMES: Final = 64
@@ -54,60 +54,6 @@ TOKEN_FLOOR: Final = 0.05  # of the mean attention: later queries may read any t
 # more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
 CAP: Final = 96
 CAPPED: Final = 0.5
-
-
-@dataclass
-class LayersOfOneForm:
-    """Layers of one form that wait for the others, and their measurements."""
-
-    stores: Sequence["BitStore"]
-    layers: LayerGroup
-    shares: Tensor  # [n, 1, N] of `token_shares`
-    sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
-    states: tuple[Tensor, Tensor] | None = None  # joined Keys and Values, where they are kept
-
-    @property
-    def lengths(self) -> Tensor:
-        """[layers, B] visual tokens."""
-        return self.layers.of("lengths").view(len(self.stores), -1)
-
-
-@dataclass
-class BitStore(PendingStore):
-    """A store of planes that, until all layers are there, holds the states and their group.
-
-    calibration: the digest of the file whose axes it shares, or nothing.
-    """
-
-    per_token: ClassVar[tuple[str, ...]] = Store.per_token
-
-    group: LayersOfOneForm | None = None
-    calibration: str = ""
-
-    def without_shared(self) -> Self:
-        """The same without the rows of a calibration."""
-        return self._with_rows(lambda which, planes: planes.basis[:0]) if self.calibration else self
-
-    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
-        """The same with them again.
-
-        Raises:
-            CalibrationUnusable: for the axes of another file, or none.
-        """
-        if not self.calibration:
-            return self
-        if not isinstance(axes, LayerAxes) or axes.digest != self.calibration:
-            raise CalibrationUnusable(
-                "The stored cache shares the axes of a calibration file. Give that very file, "
-                "with --calibration or `calibration=`."
-            )
-        sides = axes.on(self.visual.keys.device)
-        return self._with_rows(lambda which, _: sides[which].rows.flatten(0, 1))
-
-    def _with_rows(self, rows: Callable[[int, Planes], Tensor]) -> Self:
-        planes = held(self.visual.key_planes), held(self.visual.value_planes)
-        keys, values = (one._replace(basis=rows(i, one)) for i, one in enumerate(planes))
-        return replace(self, visual=self.visual._replace(key_planes=keys, value_planes=values))
 
 
 def calibrated(states: LayerStates) -> LayerAxes | None:
@@ -243,62 +189,6 @@ def measure(
     return group
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Groups whose layers are taken together, n samples of all of them; tokens may differ."""
-
-    groups: Sequence[LayersOfOneForm]
-
-    @cached_property
-    def layers(self) -> LayerGroup:
-        """All layers, of which only what has no tokens may be joined."""
-        return LayerGroup([part for group in self.groups for part in group.layers.parts])
-
-    @cached_property
-    def sides(self) -> list[MomentStats]:
-        """Keys' and Values'."""
-        return [
-            MomentStats.joined(each) for each in zip(*(g.sides for g in self.groups), strict=True)
-        ]
-
-    @property
-    def lengths(self) -> Tensor:
-        """[layers, B] visual tokens."""
-        return joined([group.lengths for group in self.groups], 0)
-
-    def tiles(self) -> Tensor:
-        """Tiles of tokens of every layer, on the CPU."""
-        return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
-
-    def rows_held(self) -> Tensor:
-        """[layers, B] tokens that are packed: those that fill a batch up with the others."""
-        rows = [part.keys.shape[2] for part in self.layers.parts]
-        return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
-
-    def budget(self, smaller: float, axes: bool) -> Tensor:
-        """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
-
-        axes: whether they come from a calibration; a head then also stores their numbers.
-        """
-        _, heads, _, d = self.layers.parts[0].keys.shape
-        itemsize = self.layers.parts[0].keys.element_size()
-        whole = 2 * heads * d * itemsize * self.lengths.sum(0, dtype=torch.float64)
-        head = d * itemsize + HEAD_BYTES + (4 if axes else 0)
-        return whole / smaller - len(self.lengths) * (2 * heads * head + 4)
-
-    def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
-        """Every group with its samples."""
-        first = 0
-        for group in self.groups:
-            yield group, slice(first, first := first + len(group.shares))
-
-    def rows(self) -> Iterator[slice]:
-        """Every group's layers among the batch's."""
-        first = 0
-        for group in self.groups:
-            yield slice(first, first := first + len(group.stores))
-
-
 def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None = None) -> None:
     """Allot the bits of layers, all together, then quantise and pack them group by group.
 
@@ -324,21 +214,14 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
         alike.setdefault(tuple(side.form for side in group.sides), []).append(group)
     batches = [Batch(each) for each in alike.values()]
     axes = [find_axes(batch.sides, columns) for batch in batches]
-    claims = []
-    for batch, found in zip(batches, axes, strict=True):
-        lengths = batch.lengths if smaller is None else batch.rows_held()
-        rate = torch.stack([side.rate for side in batch.sides])
-        loss = (found.energy * rate[..., None]).unflatten(1, lengths.shape)  # [2, layers, B, ...]
-        column = COLUMN_EXTRA + (d if found.numbers is None else AXIS_BYTES)
-        claims.append(BitDemand(loss.permute(1, 2, 0, 3, 4).to(place), lengths.to(place), column))
     if smaller is None:
-        allotted = allot_groups(claims, bits, d)
-    else:
-        known = [
-            batch.budget(smaller, found.numbers is not None).to(place)
+        claims = [
+            batch.demand(found.energy, batch.lengths, found.numbers is not None, place)
             for batch, found in zip(batches, axes, strict=True)
         ]
-        allotted = allot_bytes(claims, torch.stack(known).sum(0))
+        allotted = allot_groups(claims, bits, d)
+    else:
+        axes, allotted = within(batches, axes, smaller, place)
     depths = [found.permute(2, 0, 1, 3, 4) for found in allotted]
     levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
     counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
@@ -396,20 +279,37 @@ def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> lis
     sizes = widths.view(many, -1).sum(1).tolist()
     ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
     each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
-    if isinstance(axes.rows, Tensor):
-        ranked["basis"] = axes.rows.flatten(0, 3)[row].split(sizes)
-    else:
-        ranked["basis"] = [one.flatten(0, 1) for one in axes.rows]
-        ranked["axes"] = held(axes.numbers).flatten()[row].to(torch.uint8).split(sizes)
+    lent = axes.lent or [None] * many
+    if axes.rows is not None:
+        ranked["basis"] = _of_some(axes.rows.flatten(0, 3), row, sizes, [r is None for r in lent])
+    if axes.numbers is not None:
+        numbers = axes.numbers.flatten().to(torch.uint8)
+        ranked["axes"] = _of_some(numbers, row, sizes, [r is not None for r in lent])
         places = c * torch.arange(heads, dtype=torch.int32, device=device)
         each["places"] = places.expand(2 * n, -1).contiguous()
     samples = 2 * n // many
     ranked |= {name: layered(tensor, samples) for name, tensor in each.items()}
     widest = granules.view(many, -1).amax(1).tolist()
-    return [
-        Planes(**{name: own[number] for name, own in ranked.items()}, widest=most)
-        for number, most in enumerate(widest)
-    ]
+    found = []
+    for number, most in enumerate(widest):
+        parts = {name: own[number] for name, own in ranked.items()}
+        if (rows := lent[number]) is not None:
+            parts["basis"] = rows.flatten(0, 1)
+        else:
+            parts = {name: part for name, part in parts.items() if name not in ("axes", "places")}
+        found.append(Planes(**parts, widest=most))
+    return found
+
+
+def _of_some(
+    whole: Tensor, rows: Tensor, sizes: Sequence[int], which: Sequence[bool]
+) -> Sequence[Tensor]:
+    """Rows of `whole` for the layers that have them, in parts of `sizes`; else nothing."""
+    if not all(which):
+        parts = zip(rows.split(list(sizes)), which, strict=True)
+        rows = torch.cat([rows[:0], *(part for part, has in parts if has)])
+        sizes = [size if has else 0 for size, has in zip(sizes, which, strict=True)]
+    return whole[rows].split(list(sizes))
 
 
 def _packed(
@@ -454,12 +354,13 @@ def _group_packed(
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
     if steps is None:
-        steps = best_steps(states, *given)
+        coordinates = coordinates_of(states, channels)
+        steps = steps_along(coordinates, *given)
+        return pack(coordinates, channels.counts, steps, bool(which))[0], steps
     mean, forward, _, levels = channels
     done = solve("pack_states", states, mean, forward, levels, steps, bool(which), places, words)
     if done is None:
-        coordinates = (states.float() - mean.float()[:, :, None]) @ forward
-        done = pack(coordinates, levels, steps, bool(which))
+        done = pack(coordinates_of(states, channels), levels, steps, bool(which))
     return done[0], steps
 
 

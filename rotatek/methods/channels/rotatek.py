@@ -4,7 +4,9 @@ Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_
   weighting="paper":      F = B = R_k of the covariance weighted by sigma sigma^T;
   weighting="none":       F = B = R_k of the plain covariance;
   weighting="consistent": F = S R_k and B = S^-1 R_k, S = diag sigma: the same weighted basis in the
-      metric it was found in.
+      metric it was found in;
+  weighting="general":    as "paper", by the queries of a few general questions, too: an engine
+      reads them behind the prompt and forgets them.
 Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
 
 Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
@@ -52,14 +54,13 @@ from rotatek.methods.channels.batched_rotation import (
     rotate,
 )
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bits
+from rotatek.methods.channels.layer_batch import AXIS_BYTES, BitStore
 from rotatek.methods.channels.mixed_precision import (
-    AXIS_BYTES,
     DEEPEST,
     LEAST_BITS,
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
-    BitStore,
     calibrated,
     fill,
     measure,
@@ -314,7 +315,7 @@ class RotateK(RotationOptions):
         spectrum = (
             spectrum * (raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5) ** 2
         )
-        if sigma is None or self.weighting != "consistent":
+        if sigma is None or self.metric != "consistent":
             return Axes(basis, basis, spectrum)
         return Axes(sigma[:, None] * basis, basis / sigma[:, None], spectrum)
 

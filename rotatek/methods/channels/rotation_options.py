@@ -17,11 +17,13 @@ class RotationOptions(ChannelMethod):
     weighting: str = choice(
         "paper",
         "How RotateK weighs channels",
-        "by the queries as in the paper, not at all, or by the queries in one consistent metric",
+        "by the queries as in the paper, not at all, by the queries in one consistent metric, or "
+        "by those of a few general questions, too, for questions to come",
         [
             ("paper", "by the queries, as in the paper"),
             ("none", "none"),
             ("consistent", "by the queries, in one consistent metric"),
+            ("general", "by the queries and general questions (beyond the paper)"),
         ],
     )
     solver: str = choice(
@@ -64,3 +66,15 @@ class RotationOptions(ChannelMethod):
         place="hidden",
     )
     cache_dtype: str = cache_dtype_option()
+
+    @property
+    def asks_generally(self) -> bool:
+        """Whether `weighting` takes general questions."""
+        return self.weighting == "general"
+
+    @property
+    def metric(self) -> str:
+        """The form of the weights: with general questions, that of the default."""
+        if self.weighting != "general":
+            return self.weighting
+        return "consistent" if self.widths == "adaptive" else "paper"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.dispatch import solve
 
-LOGIT_FLOOR = 1e-2  # of the median, where the weights are divided by
+LOGIT_FLOOR = 0.5  # of the median, in logits: the next queries may use what the window's do not
 SIGMA_FLOOR = 1e-3  # of the median weight: a channel no query touched keeps a finite inverse
 
 
@@ -75,7 +75,8 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
 
     Over window and group, and over sqrt(d), so that (S x) . (S x) of an error x of a Key is the
     variance of the logit's error: comparable between heads and layers, whatever the scale of their
-    Keys. Floored at 1 % of the median, so that its inverse stays finite.
+    Keys. Floored at half the median: a channel that the few last queries leave out may be the next
+    one's, and its inverse stays small.
 
     Args:
         queries: [B, Hq, W, d], the window's.
@@ -89,7 +90,7 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
     numbers = queries.shape[1] // kv_heads * queries.shape[3]  # of a row, over sqrt(d)
     if valid is None:
         return sigma / (numbers * queries.shape[2]) ** 0.5
-    return sigma * (numbers * valid.sum(1).clamp(min=1)).rsqrt()[:, None, None]
+    return sigma * (numbers * valid.sum(1).clamp(min=1)).to(sigma).rsqrt()[:, None, None]
 
 
 def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +108,7 @@ def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         return done
     wide = states.float()
     mean = (shares[:, :, None] @ wide).squeeze(2).to(states.dtype)
-    centred = (wide - mean.float()[:, :, None]) * shares.sqrt()[..., None]
+    centred = (wide - mean.float()[:, :, None]).mul_(shares.sqrt()[..., None])
     return mean, centred.transpose(-1, -2) @ centred
 
 

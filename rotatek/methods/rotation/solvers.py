@@ -21,9 +21,9 @@ RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
 
 
-def _normalised(covariance: Tensor) -> Tensor:
-    """C over its trace, in float64, symmetric; zero where C is not finite."""
-    covariance = covariance.double()
+def _normalised(covariance: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """C over its trace, symmetric; zero where C is not finite."""
+    covariance = covariance.to(dtype)
     finite = covariance.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
     covariance = torch.where(finite, covariance, 0.0)
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
@@ -98,14 +98,16 @@ def order_basis(covariance: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
     return (basis.double() @ vectors.flip(-1)).float(), values.flip(-1).float() * trace
 
 
-def full_basis(covariance: Tensor, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def full_basis(
+    covariance: Tensor, sigma: Tensor | None = None, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
     """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d].
 
-    Of (sigma sigma^T) * C where sigma is given.
+    Of (sigma sigma^T) * C where sigma is given; dtype: to compute in.
     On the CPU, whatever the device: torch gives a GPU matrix after matrix, each slower than here.
     """
     covariance = weighted(covariance, sigma)
-    values, vectors = torch.linalg.eigh(_normalised(covariance).cpu())
+    values, vectors = torch.linalg.eigh(_normalised(covariance, dtype).cpu())
     values, vectors = values.to(covariance.device), vectors.to(covariance.device)
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
     return vectors.flip(-1).float().contiguous(), values.flip(-1).clamp(min=0).float() * trace
@@ -142,7 +144,8 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     On a GPU, `BLOCK` columns after the other, each block from the remainder of earlier ones: the
     solver takes a fifth of the time for 32 columns that it takes for 64. Columns of a block are not
     exact eigenvectors, so quantisation errors are a few thousandths larger; they are orthonormal to
-    rounding. Nothing waits for the device.
+    rounding. Nothing waits for the device. Elsewhere all eigenvectors in float32: a third faster,
+    and what that misses, a millionth of the largest energy, is below the error of 8 bits.
 
     Args:
         covariance: C [..., d, d].
@@ -163,7 +166,7 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
         start = private_start(d, width, covariance.device, torch.float32)
         found = solve("subspace", left, width, BLOCK_ITERATIONS, None, start)
         if found is None:
-            basis, energy = full_basis(covariance)
+            basis, energy = full_basis(covariance, dtype=torch.float32)
             return basis[..., :k], energy[..., :k]
         if basis.shape[-1]:
             found = _plus(found, basis, basis.mT @ found, -1)

@@ -76,6 +76,23 @@ def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor,
     return into[..., None] * basis, basis.mT * back[..., None, :]
 
 
+def unit_axes(weight: Tensor) -> SharedAxes:
+    """The channels as they are, weighed: their rows are one constant for all layers and requests.
+
+    Args:
+        weight: [Hkv, d] float32, positive: by how much a coordinate is larger than its channel.
+    """
+    forward = torch.diag_embed(weight)
+    return SharedAxes(forward, unit_rows(*weight.shape, weight.device), 1 / (127 * weight))
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
+def unit_rows(heads: int, d: int, device: torch.device) -> Tensor:
+    """Rows int8 [Hkv, d, d] that leave channels as they are, made once."""
+    return (127 * torch.eye(d, device=device)).to(torch.int8).expand(heads, d, d).contiguous()
+
+
 def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows [..., c, d] as int8 [..., c, d] in units of scale [..., c]."""
     scale = (torch.linalg.vector_norm(rows, float("inf"), -1) / 127).clamp(min=1e-30)

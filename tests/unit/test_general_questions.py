@@ -1,0 +1,115 @@
+"""Weights by general questions: they are read behind a prompt, and leave nothing but weights."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.decode import feed
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished, Prefilled
+from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.errors import ModeUnsupported, RequestTooLong
+from rotatek.evaluation.generate import generate
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.models import VisionLanguageModel
+from tests.families import EVERY
+from tests.fixtures import Picture
+from tests.tiny import TINY, tiny_qwen
+
+EXACT = Settings.of(keep_channels=1.0, weighting="general")
+FORMS: dict[str, dict[str, Any]] = {
+    "channels": {"keep_channels": 0.25},
+    "adaptive": {"keep_channels": 0.25, "widths": "adaptive"},
+    "bits": {"bits": 1},
+    "smaller": {"smaller": 4},
+    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "bits": 2},
+}
+
+
+def filled(
+    vlm: VisionLanguageModel, picture: Picture, settings: Settings
+) -> tuple[RotateKCache, Tensor, Tensor]:
+    """A cache, the logits behind its prompt, and the next position."""
+    embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
+    plan = plan_for(vlm, embedded, settings.pruning, general=settings.asks_generally)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    return cache, fill(vlm, embedded, plan, [cache])[0], embedded.next_position
+
+
+@pytest.mark.parametrize("family", [*TINY, *EVERY])
+def test_both_answers_are_exact_where_nothing_is_compressed(family: str, picture: Picture) -> None:
+    """The first one's logits are the prompt's own, the next ones' know of no general question."""
+    vlm = (TINY | EVERY)[family]()
+    own, first, position = filled(vlm, picture, EXACT)
+    plain, wanted, _ = filled(vlm, picture, BASELINE)
+    torch.testing.assert_close(first, wanted, atol=2e-4, rtol=2e-4)
+    assert own.get_seq_length() == plain.get_seq_length()
+    turn = turn_of(vlm, "and why?").ids
+    again, expected = (feed(vlm, turn, position, cache)[0] for cache in (own, plain))
+    torch.testing.assert_close(again, expected, atol=5e-4, rtol=5e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_they_weigh_and_leave_no_token(form: str, picture: Picture) -> None:
+    vlm = tiny_qwen()
+    with_them, plain = (
+        filled(vlm, picture, Settings.of(**FORMS[form], weighting=weighting))[0]
+        for weighting in ("general", "paper")
+    )
+    assert with_them.get_seq_length() == plain.get_seq_length()
+    assert with_them.bytes().parts["text"] == plain.bytes().parts["text"]
+    held = [dict(cache.tensors()) for cache in (with_them, plain)]
+    assert any(
+        one.shape != held[1][name].shape or not torch.equal(one, held[1][name])
+        for name, one in held[0].items()
+        if name in held[1]
+    )
+
+
+def test_a_padded_batch_answers_as_each_alone(picture: Picture) -> None:
+    vlm, settings = tiny_qwen(), Settings.of(bits=4, weighting="general")
+    requests = [
+        make_request(picture(150, 120, seed=4), "what?", 6),
+        make_request(picture(90, 200, seed=2), "and what is this one?", 6),
+    ]
+    together = generate(vlm, requests, settings)
+    assert together == [generate(vlm, [one], settings)[0] for one in requests]
+
+
+def test_a_conversation_and_a_comparison_take_them(picture: Picture) -> None:
+    """Columns with and without them answer side by side, and the words of an answer are lit."""
+    engine, conversation = Engine(tiny_qwen()), Conversation()
+    columns = {"full": BASELINE, "any": EXACT, "own": Settings.of(keep_channels=1.0)}
+    request = make_request(picture(150, 120, seed=4), "what?", 6)
+    assert [len(alike) for alike in by_pruning(columns.values())] == [2, 1]
+    for asked in range(2):
+        events = list(
+            engine.compare(request, columns, conversation=conversation)
+            if asked == 0
+            else engine.follow(conversation, "and why?", 6)
+        )
+        done = {event.column: event for event in events if isinstance(event, Finished)}
+        assert len({event.answer for event in done.values()}) == 1
+        seen = [event.attention.cells for event in done.values() if event.attention is not None]
+        assert len(seen) == 3
+        for cells in seen[1:]:
+            assert abs(cells.astype(int) - seen[0].astype(int)).max() <= 8
+        if asked == 0:
+            assert {event.column for event in events if isinstance(event, Prefilled)} == {*columns}
+    conversation.close()
+
+
+def test_what_cannot_read_them_says_so(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
+    vlm = tiny_qwen()
+    embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
+    with pytest.raises(ModeUnsupported, match="read by an `Engine`"):
+        RotateKCache(vlm.model, embedded.inputs(), EXACT)
+    rows = embedded.embeds.shape[1]
+    monkeypatch.setattr(type(vlm), "context", lambda self, limit=None: rows + 8)
+    with pytest.raises(RequestTooLong):
+        filled(vlm, picture, EXACT)
