@@ -167,8 +167,8 @@ def lost(basis: Tensor, matrices: Tensor) -> float:
     """Squared error of .75 bits a number along the columns of bases, matrices of one budget."""
     energy = ((matrices @ basis) * basis).sum(-2).clamp(min=0).sort(-1, descending=True).values
     loss = energy.double()[None, None].cpu()
-    claim = BitDemand(loss, torch.full((1, 1), 2880), 132)
-    (depths,) = allot_bits([claim], 0.75, basis.shape[-1])
+    claim = BitDemand(loss, torch.full((1, 1), 2880), 132, basis.shape[-1])
+    (depths,) = allot_bits([claim], 0.75)
     shares = loss.new_zeros(9)
     for depth, share in DISTORTION.items():
         shares[depth] = share

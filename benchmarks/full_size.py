@@ -175,16 +175,12 @@ def settings_for(name: str, vlm: VisionLanguageModel) -> dict[str, Settings | No
     if name in PAPER:
         return SETTINGS
     config = vlm.text_config
-    stated = config.to_dict()
-    width = stated.get("head_dim") or config.hidden_size // config.num_attention_heads
-    apart = stated.get("per_layer_config") or {}  # Gemma 4's full layers have wider heads
-    one = all(each.get("head_dim", width) == width for each in apart.values())
-    with_bits = ("RotateK 2 bits", "RotateK .75 bits") if one else ()
+    width = config.to_dict().get("head_dim") or config.hidden_size // config.num_attention_heads
     keep = 32 / width
     return {
         "uncompressed": None,
         "full width, our cache": SETTINGS["full width, our cache"],
-        **{name: SETTINGS[name] for name in with_bits},
+        **{name: SETTINGS[name] for name in ("RotateK 2 bits", "RotateK .75 bits")},
         "RotateK k=32": Settings.of(keep_channels=keep),
         "RotateK k=32 r=32": Settings.of(keep_channels=keep, values="rotate", keep_values=keep),
         "FastV .4 + RotateK k=32": Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=keep),

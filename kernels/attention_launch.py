@@ -28,7 +28,7 @@ from .packed_attention_launch import (
 )
 from .plan import Config, Plan, Work, device_facts, layout, padded, unit
 from .planes import samples
-from .reference import MULTIPLE, Text, Unsupported, Visual
+from .reference import MULTIPLE, WIDEST_HEAD, Text, Unsupported, Visual
 
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 MOST_ROWS = 4096  # new tokens that one launch attends to, over all samples
@@ -59,8 +59,8 @@ def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
         return "more than one query token"
     if q.shape[1] // text.keys.shape[1] > 64:
         return "more than 64 query heads a key head"
-    if q.shape[-1] > 256:
-        return "head width above 256"
+    if q.shape[-1] > WIDEST_HEAD:
+        return f"head width above {WIDEST_HEAD}"
     packed = visual is not None and visual.key_planes is not None
     if visual is not None and not packed and not all(_widths(visual)):
         return "no channel left"

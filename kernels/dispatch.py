@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .elementwise_reference import CLOSE, PLAIN
 from .reference import (
+    WIDEST_HEAD,
     QuantisedText,
     Text,
     Unsupported,
@@ -110,13 +111,17 @@ class Dispatcher:
     def has_window_kernel(self, keys: Tensor) -> bool:
         """Whether `window_attention` has a kernel (which stores no scores) for such states."""
         half = keys.device.type == "cuda" and keys.dtype != torch.float32
+        half = half and keys.shape[-1] <= WIDEST_HEAD
         return half and not self._faults.keys() & {ATTENTION, WINDOW}
 
     def solve(self, work: str, first: Tensor, *rest: Any) -> Any | None:
         """Run a function of the solver (`LAUNCHERS`) on the GPU.
 
-        None where the caller must compute it. A failure leaves the kernels of attention alone.
+        None where the caller must compute it, as for heads that are too wide. A failure leaves the
+        kernels of attention alone.
         """
+        if first.shape[-1] > WIDEST_HEAD:
+            return None
         return self._run([ATTENTION, SOLVER], first.device, work, _nothing, first, *rest)
 
     def elementwise(self, work: str, first: Tensor, *rest: Any) -> Tensor | None:

@@ -14,6 +14,7 @@ from .planes import GRANULE, Planes, rows_of, unpack
 from .planes_plain import plane_scores, plane_sums
 
 MULTIPLE: Final = 4  # every width and offset of 1-D blocks is one of it: what kernels load at once
+WIDEST_HEAD = 256  # channels of the heads that kernels are written for
 
 EIGHT = 127  # the largest number of a text's 8 bits
 

@@ -246,7 +246,7 @@ def rotatek_attention(
     if queries is not None and not borrows(module):
         index = number_of(module) if layer is None else layer.index
         if index is not None:
-            queries.see(index, query)
+            queries.see(index, over_root(module, query))
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
@@ -264,6 +264,12 @@ def rotatek_attention(
     query, key, value = (part.to(torch.get_autocast_dtype(kind)) for part in (query, key, value))
     with torch.autocast(kind, enabled=False):  # our products choose their own precision
         return layer.attend(module, query, key, value, full), None
+
+
+def over_root(module: nn.Module, query: Tensor) -> Tensor:
+    """Queries [..., d] whose scores over sqrt(d) are those of the module: Gemma 4's scale is 1."""
+    times = getattr(module, "scaling", query.shape[-1] ** -0.5) * query.shape[-1] ** 0.5
+    return query if abs(times - 1) < 1e-6 else query * times
 
 
 def _check_arguments(

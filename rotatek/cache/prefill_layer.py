@@ -10,6 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual, expanded
+from rotatek.bridge.attention import over_root
 from rotatek.bridge.fitness import window_of
 from rotatek.bridge.kv_sharing import lends
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
@@ -35,7 +36,7 @@ class Recorder(Protocol):
         ...
 
     def step(self, layer: int, query: Tensor) -> None:
-        """Called once a layer for each decoded token: query [B, Hq, 1, d]."""
+        """Called once a layer for each decoded token: query [B, Hq, 1, d], as `over_root`."""
         ...
 
 
@@ -122,7 +123,7 @@ class PlannedLayer(CompressedLayer):
         assert self.text is not None
         recorder = self.filling.recorder
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
-            recorder.step(self.index, query)
+            recorder.step(self.index, over_root(module, query))
         self.follow(0)
         self.text.append(key, value)
         return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
@@ -207,7 +208,7 @@ class PlannedLayer(CompressedLayer):
                 pool, held = joined(old, *kept), old.lengths
             states = LayerStates(
                 *(pool or kept),
-                window.gather(query),
+                over_root(module, window.gather(query)),
                 window.alive,
                 self.index,
                 entering=self.plan.entering,

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import accepted, is_watched
-from rotatek.bridge.fitness import attention_layers, decoder_layers, device_of
+from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.state_layers import (
     among_states,
@@ -372,8 +372,7 @@ class RotateKCache(RewindableCache):
             SettingError: where its method is not installed here.
         """
         model = accepted(model)
-        attending = attention_layers(model)
-        places = [device_of(layer) for layer in attending]
+        places = [device_of(layer) for layer in attention_layers(model)]
         content = cache_file.read(path, model, places[0], notes, owner)
         cache = cls.__new__(cls)
         with cache_file.same_version():
@@ -387,7 +386,7 @@ class RotateKCache(RewindableCache):
             layers = zip(key_layers(cache), content["layers"], places, strict=True)
             for layer, state, device in layers:
                 layer.restore(cache_file.moved(state, device))
-            others = [la for la in decoder_layers(model) if all(la is not own for own in attending)]
+            others = [layer for layer in decoder_layers(model) if attention_of(layer) is None]
             known = zip(state_layers(cache), content.get("states", ()), others, strict=True)
             for layer, state, module in known:
                 restore(layer, cache_file.moved(state, device_of(module)))

@@ -37,18 +37,14 @@ class Shape(NamedTuple):
     """The sizes that a cache's bytes follow from, beside its settings.
 
     Attributes:
-        layers: of the language model.
-        kv_heads: of each layer.
-        width: channels of a head.
+        heads: Key heads and their width, of each layer that has Keys.
         visual: visual tokens of the prompt.
         text: its other tokens.
         itemsize: bytes of a number as the model computes.
         state: bytes of layers that have a state in place of Keys.
     """
 
-    layers: int
-    kv_heads: int
-    width: int
+    heads: tuple[tuple[int, int], ...]
     visual: int
     text: int
     itemsize: int
@@ -57,12 +53,9 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, vlm: VisionLanguageModel, prompt: Prompt) -> "Shape":
         """That of one prompt."""
-        shapes, visual = kv_shapes(vlm.model), prompt.visual_tokens
-        layers, heads = len(shapes), shapes[0][0]
+        visual = prompt.visual_tokens
         return cls(
-            layers,
-            heads,
-            sum(own * width for own, width in shapes) // (layers * heads),  # on average
+            tuple(kv_shapes(vlm.model)),
             visual,
             prompt.ids.shape[1] - visual,
             vlm.model.get_input_embeddings().weight.element_size(),
@@ -72,7 +65,7 @@ class Shape(NamedTuple):
     @property
     def token(self) -> int:
         """Bytes of an uncompressed token."""
-        return 2 * self.layers * self.kv_heads * self.width * self.itemsize
+        return 2 * sum(heads * width for heads, width in self.heads) * self.itemsize
 
     @property
     def full(self) -> int:
@@ -95,21 +88,20 @@ def predicted(settings: Settings, shape: Shape) -> int:
     """
     if settings.is_baseline:
         return shape.full
-    method, spectrum = settings.channels, 0.9 ** torch.arange(shape.width)
-    spectra = spectrum.expand(shape.layers, shape.kv_heads, -1)
-    counts = settings.pruning.tokens_by_layer(shape.layers, shape.visual)
-    visual = method.head_bytes(
-        method.key_widths(spectra),
-        method.value_widths(spectra),
-        torch.tensor(counts)[:, None],
-        shape.width,
-        shape.itemsize,
-    )
+    method, layers = settings.channels, len(shape.heads)
+    counts = settings.pruning.tokens_by_layer(layers, shape.visual)
+    visual = 0
+    for heads, width in sorted(set(shape.heads)):
+        tokens = [n for n, own in zip(counts, shape.heads, strict=True) if own == (heads, width)]
+        spectra = (0.9 ** torch.arange(width)).expand(len(tokens), heads, -1)
+        keys, values = method.key_widths(spectra), method.value_widths(spectra)
+        each = torch.tensor(tokens)[:, None]
+        visual += int(method.head_bytes(keys, values, each, width, shape.itemsize).sum())
     text = -(-shape.text // TEXT_STEP) * TEXT_STEP * shape.token
-    lengths = 4 * (shape.layers + len(set(counts)))  # a count a layer, and shared ones of the rows
+    lengths = 4 * (layers + len(set(counts)))  # a count a layer, and shared ones of the rows
     drops = settings.prunes_tokens and settings.pruning.stage == "decoder"
     marks = (3 if drops else 2) * (counts[0] + shape.text)  # rows that are visual, padding, kept
-    return int(visual.sum()) + text + lengths + marks + shape.state
+    return visual + text + lengths + marks + shape.state
 
 
 def measured(

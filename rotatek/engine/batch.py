@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
+from rotatek.bridge.attention import over_root
 from rotatek.bridge.state_layers import emptied, forget_states, key_layers, state_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import CompressedLayer, RewindableCache
@@ -55,7 +56,7 @@ class BatchLayer(CompressedLayer):
             start = rows.stop
         for place, watchers in self.watchers.items():
             for see in watchers:
-                see(self.index, query[place : place + 1])
+                see(self.index, over_root(module, query[place : place + 1]))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
 
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:

@@ -48,7 +48,7 @@ class Pools:
             if parts is None:
                 continue
             for name, flat in parts.flat.items():
-                pool, tensor = _pool_of(name, flat.tensor), flat.tensor
+                pool, tensor = _pool_of(name, parts), flat.tensor
                 self.blocks[layer, name] = pool, flat.table
                 self._pools[pool] = tensor.new_zeros(0, 0, *tensor.shape[1:])
             for name, table in parts.tables.items():
@@ -206,9 +206,9 @@ def move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> No
 def needed(own: Sequence[StoreTensors | None]) -> dict[Hashable, int]:
     """Section sizes that the largest row of a cache needs in each pool, for all layers together."""
     sums: dict[Hashable, list[int]] = {}
-    for parts in own:
-        for name, flat in {}.items() if parts is None else parts.flat.items():
-            pool, sizes = _pool_of(name, flat.tensor), flat.sizes()
+    for parts in filter(None, own):
+        for name, flat in parts.flat.items():
+            pool, sizes = _pool_of(name, parts), flat.sizes()
             so_far = sums.get(pool, [0] * len(sizes))
             sums[pool] = [a + b for a, b in zip(so_far, sizes, strict=True)]
     return {pool: max(sizes) for pool, sizes in sums.items()}
@@ -219,6 +219,10 @@ def size_class(own: Sequence[StoreTensors | None]) -> Hashable:
     return tuple(size.bit_length() for size in needed(own).values())
 
 
-def _pool_of(name: str, tensor: Tensor) -> Hashable:
-    """Equal for tensors that share a pool: those of Keys and Values do, and of all layers."""
-    return name.partition(".")[2], tensor.dtype, tensor.shape[1:], tensor.device
+def _pool_of(name: str, parts: StoreTensors) -> Hashable:
+    """Equal for tensors that share a pool: those of Keys and Values do, and of all layers whose
+    heads are as wide. What one table addresses has sections of one size, so a pool is that of all
+    tensors of its table: steps beside a basis of narrower heads have one of their own."""
+    tensor, table = parts.flat[name].tensor, parts.flat[name].table
+    beside = tuple(each.tensor.shape[1:] for each in parts.flat.values() if each.table == table)
+    return name.partition(".")[2], tensor.dtype, beside, tensor.device

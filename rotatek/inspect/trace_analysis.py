@@ -5,7 +5,7 @@ Symbols: n traced tokens, d channels, k stored ones, G query heads that read a K
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import torch
@@ -211,33 +211,38 @@ def _by_form(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tenso
 
 def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
-    return _by_form(energies, lambda own, _: method.key_widths(own))
+    return _widths(method, energies, method.key_widths)
+
+
+def _widths(
+    method: ChannelMethod, energies: Floats, work: Callable[[Tensor], Tensor]
+) -> NDArray[np.int32]:
+    """The result of `work` for all heads at once where they share a budget."""
+    if method.adapts:
+        return work(torch.from_numpy(energies)).numpy()
+    return _by_form(energies, lambda own, _: work(own))
 
 
 def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
-    heads, width = _forms(energies)[0]
-    if method.key_bits(torch.from_numpy(energies[:1, :heads, :width])) is not None:
-        depths = _by_form(energies, lambda own, _: cast(Tensor, method.key_bits(own)))
-        return depths.astype(np.int32)
+    depths = method.key_bits(torch.from_numpy(energies))
+    if depths is not None:
+        return depths.numpy().astype(np.int32)
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
     return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
 
 
 def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
     """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
-    forms = _forms(energies)
-    heads, width = forms[layer]
-    own = energies[(forms == forms[layer]).all(-1), :heads, :width]
-    level = method.water_level(torch.from_numpy(own))
-    total = max(float(energies[layer, head, :width].sum()), 1e-30)
+    level = method.water_level(torch.from_numpy(energies))
+    total = max(float(energies[layer, head].clip(0).sum()), 1e-30)
     return None if level is None else level / total
 
 
 def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
     """Value channels that each head keeps, [layers, kv heads]."""
     energies = _joined([layer.value_energy / max(1, layer.count) for layer in trace.layers])
-    return _by_form(energies, lambda own, _: method.value_widths(own))
+    return _widths(method, energies, method.value_widths)
 
 
 def energy_map(method: ChannelMethod, energies: Floats) -> Floats:

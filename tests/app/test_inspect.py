@@ -20,7 +20,7 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.settings import Settings
 from rotatek.page import plot_transport
@@ -114,6 +114,32 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
     energies = drawings.spectra(run, trace, view.method)
     stored = trace_analysis.bytes_map(trace, view.method, energies).sum()
     assert stored == trace_analysis.visual_bytes(trace, Settings.of(keep_channels=0.5), energies)
+
+
+@pytest.mark.parametrize("method", [{"bits": 0.75}, {"widths": "adaptive", "keep_channels": 0.25}])
+def test_heads_of_two_widths_share_one_budget_in_figures(
+    picture: Picture, method: dict[str, Any]
+) -> None:
+    vlm = tiny_gemma4(shared=0, attention_k_eq_v=True, num_global_key_value_heads=1)
+    service = Service([Model("tiny", "Tiny", "nowhere")], lambda _: Engine(vlm))
+    settings = Settings.of(**method)
+    *_, run = service.ask("tiny", picture(168, 112), "Which?", titled(settings, []), 6)
+    trace, one = present(run.trace), settings.channels
+    assert isinstance(one, RotateK)
+    energies = drawings.spectra(run, trace, one)
+    there = energies != trace_analysis.BEYOND
+    bits = trace_analysis.key_bits(trace, one, energies)
+    assert not bits[~there].any()
+    mean = one.bits or 2 * trace.itemsize  # a quarter of the channels
+    assert bits.sum() / there.sum() == pytest.approx(mean, rel=0.1)
+    assert (trace_analysis.key_widths(one, energies) == (bits > 0).sum(-1)).all()
+    wide, narrow = bits[1::2, 0, :].sum() / (3 * 64), bits[::2, :, :32].sum() / (3 * 2 * 32)
+    assert wide != pytest.approx(narrow, rel=0.02)  # who has more to gain gets more
+    for layer, head in ((0, 1), (1, 0)):
+        level = trace_analysis.water_level(one, energies, layer, head)
+        assert (level is None) == (one.bits is None)
+        for quantity in head_heatmap.QUANTITIES:
+            assert events.redraw(run, quantity, layer, head, 0, **values_of(settings))
 
 
 def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:

@@ -291,6 +291,18 @@ def test_a_fault_of_one_form_leaves_the_others_alone(
     assert len(calls) == 2
 
 
+def test_heads_that_are_too_wide_are_computed_in_plain_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No kernel is tried that could fail there, and then be off for other heads."""
+    monkeypatch.setattr(importlib, "import_module", lambda *names: pytest.fail("launched"))
+    dispatcher = Dispatcher()
+    wide = torch.ones(1, 2, 6, 512, dtype=torch.bfloat16)
+    assert dispatcher.solve("covariance", wide.as_subclass(OnGpu)) is None
+    assert not dispatcher.has_window_kernel(wide.as_subclass(OnGpu))
+    assert dispatcher.has_window_kernel(wide[..., :256].as_subclass(OnGpu))
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_failed_window_is_summed_in_plain_pytorch(
     wrong: bool, monkeypatch: pytest.MonkeyPatch

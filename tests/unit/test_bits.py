@@ -202,8 +202,8 @@ def test_more_tokens_earn_no_more_bits() -> None:
     """Where a layer holds more tokens, a channel's bits cost more bytes there."""
     loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
     few, many = (torch.tensor([n]) for n in (256, 1024))
-    claims = [BitDemand(loss[None], tokens[None], 0) for tokens in (few, many)]
-    found = allot_bits(claims, 1.0, D)
+    claims = [BitDemand(loss[None], tokens[None], 0, D) for tokens in (few, many)]
+    found = allot_bits(claims, 1.0)
     assert int(found[0].sum()) > int(found[1].sum())
 
 
@@ -211,7 +211,7 @@ def test_columns_of_the_basis_are_paid_for() -> None:
     """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
     loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
     free, paid = (
-        allot_bits([BitDemand(loss[None], count[None], column)], 1.5, 512)[0] for column in (0, 516)
+        allot_bits([BitDemand(loss[None], count[None], column, 512)], 1.5)[0] for column in (0, 516)
     )
     assert int((paid > 0).sum()) < int((free > 0).sum())
 

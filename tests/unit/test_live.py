@@ -27,7 +27,7 @@ from rotatek.methods.tokens import FastV, KeepAll, VisionZip
 from rotatek.models import Prompt, VisionLanguageModel
 from tests.fixtures import Picture
 
-BIG = Shape(layers=28, kv_heads=4, width=128, visual=2880, text=60, itemsize=2)
+BIG = Shape(((4, 128),) * 28, visual=2880, text=60, itemsize=2)
 FORMS: list[dict[str, Any]] = [
     {"channels": "kivi", "number_bits": "2"}, {"channels": "turboquant", "number_bits": "3"},
     {"channels": "full", "cache_dtype": "fp8"}, {"channels": "think"}, {"channels": "spark"},

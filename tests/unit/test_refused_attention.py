@@ -28,8 +28,7 @@ from transformers.models.mllama.configuration_mllama import MllamaTextConfig, Ml
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.errors import ModelUnsupported, ModeUnsupported
-from rotatek.methods.channels.base import LayerStates
+from rotatek.errors import ModelUnsupported
 from rotatek.methods.settings import Settings
 from tests.tiny import scramble
 
@@ -179,21 +178,6 @@ def test_what_resembles_it_is_not_refused(kind: str) -> None:
     plain = model.generate(**inputs, **told)
     cache = RotateKCache(model, marked, Settings.of(channels="full"))
     assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **told), plain)
-
-
-@torch.no_grad()
-def test_bits_of_heads_of_several_widths_are_refused() -> None:
-    states = [
-        LayerStates(
-            torch.randn(1, 2, 40, d), torch.randn(1, 2, 40, d), torch.tensor([40]),
-            torch.randn(1, 4, 8, d), torch.ones(1, 8, dtype=torch.bool), layer,
-        )
-        for layer, d in enumerate((16, 32))
-    ]  # fmt: skip
-    method = Settings.of(bits=2.0).channels
-    stores = [method.measure(one) for one in states]
-    with pytest.raises(ModeUnsupported, match="heads of one width"):
-        method.pack(stores, last=True)
 
 
 @torch.no_grad()

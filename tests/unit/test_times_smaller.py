@@ -120,7 +120,7 @@ def test_a_short_prompt_comes_as_near_as_it_can() -> None:
 
 def test_what_is_left_of_a_budget_is_filled_and_never_passed_by_more_than_it_missed() -> None:
     loss = torch.linspace(8, 0.1, 64)[None, None, None]
-    claim = BitDemand(loss, torch.tensor([[300]]), 132)
+    claim = BitDemand(loss, torch.tensor([[300]]), 132, 64)
     step = 384 * GRANULE * 2 // 8
     for bytes_ in range(4000, 60000, 777):
         depths = allot_bytes([claim], torch.tensor([float(bytes_)]))[0][0, 0, 0]

@@ -119,8 +119,6 @@ def test_rows_of_text_alone_beside_a_picture(
     vlm: VisionLanguageModel, options: dict[str, float], picture: Picture
 ) -> None:
     """Each says what it says alone, and at full width what plain transformers says."""
-    if "bits" in options and vlm.family == "gemma4":
-        pytest.skip("its layers have heads of two widths")
     together, alone = batch_of(vlm, picture)
     model = untouched(vlm)
     found = used(model, together, **options)[:, -5:]

@@ -35,7 +35,7 @@ class LayerStates:
         keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
         values: [B, Hkv, N, d], zero there, too.
         lengths: [B] visual tokens of each sample.
-        queries: [B, Hq, W, d], the most recent prompt rows.
+        queries: [B, Hq, W, d], the most recent prompt rows; scores are q . k / sqrt(d).
         window_alive: [B, W] bool, the rows that are no padding.
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
@@ -344,7 +344,11 @@ class ChannelMethod(Method):
         return rotation.query_weights(queries[None], 1)[0, 0]
 
     def key_widths(self, spectra: Tensor) -> Tensor:
-        """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
+        """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d].
+
+        Where widths adapt, spectra are those of all heads, negative where a layer lacks a head or a
+        channel; else of layers alike.
+        """
         kept = channels_kept(spectra.shape[-1], self.key_share)
         return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
 
@@ -354,7 +358,8 @@ class ChannelMethod(Method):
         return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
-        """Bits of every rotated Key channel, int [layers, heads, d], where they differ."""
+        """Bits of every rotated Key channel, int [layers, heads, d], where they differ; spectra as
+        in `key_widths`, of all heads."""
         return None
 
     def number_bits(self, itemsize: int) -> int:
@@ -365,7 +370,7 @@ class ChannelMethod(Method):
         """Energy that a channel must have to get any bits, where bits are handed out by energy.
 
         Args:
-            spectra: of every head, [layers, heads, d].
+            spectra: of every head, as in `key_widths`.
         """
         return None
 

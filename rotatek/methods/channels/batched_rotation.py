@@ -133,14 +133,14 @@ def rotate(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
 
 def adapt(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
     """Trim every head of every layer to the widths that one budget allots."""
-    d = held(stores[0].visual.mean).shape[-1]
-    budget = channels_kept(d, how.keep)
+    widths = [held(store.visual.mean).shape[-1] for store in stores]
     tokens = [held(store.visual.lengths) for store in stores]
-    for_keys = allot([held(store.key_energy) for store in stores], budget, tokens)
+    budgets = [channels_kept(d, how.keep) for d in widths]
+    for_keys = allot([held(store.key_energy) for store in stores], budgets, tokens)
     for_values: list[Tensor | None] = [None] * len(stores)
     if how.values == "rotate":
-        budget = channels_kept(d, how.keep_values)
-        for_values[:] = allot([held(store.value_energy) for store in stores], budget, tokens)
+        budgets = [channels_kept(d, how.keep_values) for d in widths]
+        for_values[:] = allot([held(store.value_energy) for store in stores], budgets, tokens)
     for store, keys, values in zip(stores, for_keys, for_values, strict=True):
         store.visual = _narrowed(store.visual, keys, values, how.cache_dtype)
         store.key_energy = store.value_energy = None

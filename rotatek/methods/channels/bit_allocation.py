@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kernels.planes import DEPTHS, GRANULE, TILE
 
@@ -24,11 +25,12 @@ FILLING: Final = 12  # smaller steps that may follow the first one that a budget
 class BitDemand(NamedTuple):
     """What some layers' heads may gain. loss: [n, B, ..., c] weighted energy of channels, falling,
     of heads [...]; tokens: [n, B] that each sample has there; column: bytes of a channel whatever
-    the tokens, those of its column of the basis."""
+    the tokens, those of its column of the basis; width: d of these heads, of which c are known."""
 
     loss: Tensor
     tokens: Tensor
     column: int
+    width: int
 
 
 @lru_cache(maxsize=16)
@@ -65,26 +67,25 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     return rise, saved, rows * (rise / 8) + column * opens
 
 
-def allot_bits(claims: Sequence[BitDemand], bits: float, width: int) -> list[Tensor]:
+def allot_bits(claims: Sequence[BitDemand], bits: float) -> list[Tensor]:
     """Bits of every channel of every claim, int32 [n, B, ..., c], falling; see `allot_groups`."""
-    groups = allot_groups(claims, bits, width)
+    groups = allot_groups(claims, bits)
     return [found.repeat_interleave(GRANULE, -1) for found in groups]
 
 
-def allot_groups(claims: Sequence[BitDemand], bits: float, width: int) -> list[Tensor]:
+def allot_groups(claims: Sequence[BitDemand], bits: float) -> list[Tensor]:
     """Bits of every group of `GRANULE` channels, int32 [n, B, ..., c / GRANULE], falling.
 
     Nothing waits for the device: all claims are on one.
 
     Args:
-        claims: of all layers, Keys and Values.
-        bits: mean bits of a number, over all `width` channels of all heads and tokens.
-        width: d of a head.
+        claims: of all layers, Keys and Values; heads of several widths are in claims of their own.
+        bits: mean bits of a number, over all channels of all heads and tokens.
     """
     ladder = Ladder.of(claims)
     budgets = []
     for claim in claims:
-        share = bits * width * claim.loss[0, 0, ..., 0].numel() * (1 + 1e-9)
+        share = bits * claim.width * claim.loss[0, 0, ..., 0].numel() * (1 + 1e-9)
         budgets.append(share * claim.tokens.sum(0).double())
     budget = budgets[0] if len(budgets) == 1 else torch.stack(budgets).sum(0)
     return ladder.bits(ladder.first_steps(ladder.rise, budget), claims)
@@ -133,7 +134,8 @@ def mixed(one: BitDemand, other: BitDemand, which: Sequence[bool]) -> list[BitDe
 
 class Ladder(NamedTuple):
     """Every step that some group of channels may take, [B, rows, groups, 4] each: a row is a head
-    of a layer, and a group's steps follow one another.
+    of a layer, and a group's steps follow one another. Groups that a narrower head has not have
+    steps of no bits.
 
     gain: loss saved a byte; rise: bits of all tokens; price: bytes; bits: that a channel rises by.
     """
@@ -146,7 +148,7 @@ class Ladder(NamedTuple):
     @classmethod
     def of(cls, claims: Sequence[BitDemand]) -> "Ladder":
         """The steps of all claims."""
-        found = []
+        found, most = [], max(claim.loss.shape[-1] for claim in claims) // GRANULE
         for claim in claims:
             energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
             energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
@@ -154,7 +156,9 @@ class Ladder(NamedTuple):
             gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
             cost = up * (GRANULE * claim.tokens)[..., None]
             parts = gain, *(each[:, :, None, None] for each in (cost, GRANULE * price, up))
-            found.append([each.expand_as(gain).transpose(0, 1).flatten(1, 2) for each in parts])
+            rows = [each.expand_as(gain).transpose(0, 1).flatten(1, 2) for each in parts]
+            lacking = 0, 0, 0, most - gain.shape[-2]
+            found.append([pad(each, lacking) for each in rows] if lacking[-1] else rows)
         return cls(*(joined(parts, 1) for parts in zip(*found, strict=True)))
 
     def first_steps(self, costs: Tensor, budget: Tensor) -> Tensor:
@@ -173,7 +177,7 @@ class Ladder(NamedTuple):
         """
         left = (budget - (bought * self.price).sum((1, 2, 3)))[:, None, None, None]
         has = (bought * self.up).sum(-1)
-        before = torch.nn.functional.pad(has[..., :-1], (1, 0), value=DEPTHS[-1])
+        before = pad(has[..., :-1], (1, 0), value=DEPTHS[-1])
         open_ = ~bought & (self.price > 0)
         able = open_ & (open_.cumsum(-1) == 1) & (has[..., None] + self.up <= before[..., None])
         worth = torch.where(self.price <= left, self.gain, -self.price)
@@ -190,7 +194,7 @@ class Ladder(NamedTuple):
         for claim, own in zip(claims, (bought * self.up).sum(-1).split(sizes, 1), strict=True):
             n, B, *heads, c = claim.loss.shape
             got = own.unflatten(1, (n, -1)).transpose(0, 1)
-            found.append(got.int().reshape(n, B, *heads, c // GRANULE))
+            found.append(got[..., : c // GRANULE].int().reshape(n, B, *heads, c // GRANULE))
         return found
 
 

@@ -1,6 +1,6 @@
 """The axes along which channels get bits: a prompt's own, or a calibration's in its order."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -25,9 +25,9 @@ class MomentStats(NamedTuple):
     shared: Sequence[SharedAxes] | None = None
 
     @property
-    def form(self) -> tuple[torch.device, bool, bool]:
+    def form(self) -> Hashable:
         """Equal for sides that can be joined."""
-        return self.mean.device, self.metric is None, self.shared is None
+        return self.mean.device, self.mean.shape[1:], self.metric is None, self.shared is None
 
     @classmethod
     def joined(cls, sides: Sequence[Self]) -> Self:

@@ -46,8 +46,10 @@ def within(
     given = list(zip(batches, energies, numbered, strict=True))
     claims = [batch.demand(one, batch.rows_held(), by, place) for batch, one, by in given]
     budget = torch.stack([batch.budget(smaller, by).to(place) for batch, _, by in given]).sum(0)
-    d = batches[0].sides[0].mean.shape[-1]
-    if any(numbered) or not WIDE <= d <= MOST_NUMBERED or energies[0].shape[-1] < d:
+    widths = [batch.width for batch in batches]
+    fit = min(widths) >= WIDE and max(widths) <= MOST_NUMBERED
+    capped = any(one.shape[-1] < d for one, d in zip(energies, widths, strict=True))
+    if any(numbered) or not fit or capped:
         return list(axes), allot_bytes(claims, budget)
     loose = [unit_energy(batch.sides) for batch in batches]
     others = [

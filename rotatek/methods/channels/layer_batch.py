@@ -86,9 +86,15 @@ class BitStore(PendingStore):
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups whose layers are taken together, n samples of all of them; tokens may differ."""
+    """Groups whose layers are taken together, n samples of all of them; tokens may differ, and the
+    number and width of heads may not."""
 
     groups: Sequence[LayersOfOneForm]
+
+    @property
+    def width(self) -> int:
+        """d of a head."""
+        return self.sides[0].mean.shape[-1]
 
     @cached_property
     def layers(self) -> LayerGroup:
@@ -120,9 +126,8 @@ class Batch:
         """
         rate = torch.stack([side.rate for side in self.sides])
         loss = (energy * rate[..., None]).unflatten(1, tokens.shape)  # [2, layers, B, ...]
-        d = self.sides[0].mean.shape[-1]
-        column = COLUMN_EXTRA + (AXIS_BYTES if numbered else d)
-        return BitDemand(loss.permute(1, 2, 0, 3, 4).to(place), tokens.to(place), column)
+        column, loss = COLUMN_EXTRA + (AXIS_BYTES if numbered else self.width), loss.to(place)
+        return BitDemand(loss.permute(1, 2, 0, 3, 4), tokens.to(place), column, self.width)
 
     def tiles(self) -> Tensor:
         """Tiles of tokens of every layer, on the CPU."""

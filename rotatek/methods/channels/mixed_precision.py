@@ -32,7 +32,7 @@ from kernels.planes import (
 from kernels.reference import Text, Visual
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
-from rotatek.errors import CalibrationUnusable, ModeUnsupported
+from rotatek.errors import CalibrationUnusable
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.batched_rotation import LayerGroup, held, layered
@@ -53,6 +53,7 @@ TOKEN_FLOOR: Final = 0.05  # of the mean attention: later queries may read any t
 # Columns of a basis that are worked out where a number has half a bit or fewer. Few heads would use
 # more there, and the solver takes longer with each; at .75 and 1 bit single heads miss the others.
 CAP: Final = 96
+WIDE_CAP: Final = 3 / 8  # of the columns of heads so wide that this is more
 CAPPED: Final = 0.5
 
 
@@ -197,29 +198,19 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
         bits: a number, on average.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them; then `bits` is what that comes to before anything is counted.
-
-    Raises:
-        ModeUnsupported: where the heads of some layers are wider than those of others.
     """
     place = groups[0].shares.device
-    d = groups[0].sides[0].mean.shape[-1]
-    if any(group.sides[0].mean.shape[-1] != d for group in groups):
-        raise ModeUnsupported(
-            "Bits are given to heads of one width, and this model's layers have heads of several. "
-            "Leave out `bits`."
-        )
-    columns = min(d, CAP) if bits <= CAPPED else d
     alike: dict[Hashable, list[LayersOfOneForm]] = {}
     for group in groups:
         alike.setdefault(tuple(side.form for side in group.sides), []).append(group)
     batches = [Batch(each) for each in alike.values()]
-    axes = [find_axes(batch.sides, columns) for batch in batches]
+    axes = [find_axes(batch.sides, _columns(batch.width, bits)) for batch in batches]
     if smaller is None:
         claims = [
             batch.demand(found.energy, batch.lengths, found.numbers is not None, place)
             for batch, found in zip(batches, axes, strict=True)
         ]
-        allotted = allot_groups(claims, bits, d)
+        allotted = allot_groups(claims, bits)
     else:
         axes, allotted = within(batches, axes, smaller, place)
     depths = [found.permute(2, 0, 1, 3, 4) for found in allotted]
@@ -229,6 +220,11 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
     for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
         pause()
         _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
+
+
+def _columns(d: int, bits: float) -> int:
+    """Columns of a basis that are worked out for so many bits a number."""
+    return min(d, max(CAP, int(WIDE_CAP * d))) if bits <= CAPPED else d
 
 
 def _finish(batch: Batch, planes: Sequence[Planes]) -> None:

@@ -31,7 +31,7 @@ from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.methods import rotation
 from rotatek.methods.channels.ablation_tables import studies
-from rotatek.methods.channels.adaptive_widths import allot
+from rotatek.methods.channels.adaptive_widths import allot, beside, heads_of
 from rotatek.methods.channels.base import (
     Axes,
     ChannelMethod,
@@ -344,9 +344,10 @@ class RotateK(RotationOptions):
         bits = self.bits_a_number
         if bits is None or bits >= PLAIN:
             return None
-        some = torch.full((len(spectra), 1), TILE)
-        claim = BitDemand(spectra[:, None], some, 0)
-        return allot_bits([claim], min(bits, DEEPEST), spectra.shape[-1])[0][:, 0]
+        some = torch.full((1, 1), TILE)
+        claims = [BitDemand(own[None, None], some, 0, own.shape[-1]) for own in heads_of(spectra)]
+        depths = allot_bits(claims, min(bits, DEEPEST))
+        return beside([own[0, 0] for own in depths], spectra)
 
     def number_bits(self, itemsize: int) -> int:
         """Eight where the numbers are stored so."""
@@ -360,25 +361,27 @@ class RotateK(RotationOptions):
         depths = self.key_bits(spectra)
         if depths is None:
             return None
-        filled = depths.view(*spectra.shape[:-1], -1, GRANULE)[..., 0] > 0
         energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
+        there = energy >= 0
+        filled, energy = depths[..., ::GRANULE][there] > 0, energy[there]
         if bool(filled.all()) or not bool(filled.any()):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
     def _with_bits(self, spectra: Tensor) -> Tensor:
         depths = self.key_bits(spectra)
-        whole = torch.full(spectra.shape[:-1], spectra.shape[-1], dtype=torch.int32)
-        return whole if depths is None else (depths > 0).sum(-1, dtype=torch.int32)
+        got = spectra >= 0 if depths is None else depths > 0
+        return got.sum(-1, dtype=torch.int32)
 
     @staticmethod
     def _allotted(spectra: Tensor, keep: float, widths: str) -> Tensor:
-        d = spectra.shape[-1]
-        kept = channels_kept(d, keep)
+        rows = heads_of(spectra)
+        kept = [channels_kept(row.shape[-1], keep) for row in rows]
         if widths == "uniform":
-            return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
-        capped = spectra[..., : min(d, ADAPTIVE_CAP * kept)]
-        return torch.cat(allot([layer[None] for layer in capped], kept))
+            each = zip(rows, kept, strict=True)
+            return beside([torch.full(row.shape[:1], k).int() for row, k in each], spectra)
+        capped = [r[None, :, : ADAPTIVE_CAP * k] for r, k in zip(rows, kept, strict=True)]
+        return beside([own[0] for own in allot(capped, kept)], spectra)
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
