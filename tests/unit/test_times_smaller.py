@@ -199,13 +199,14 @@ def test_channels_are_turned_only_where_that_is_worth_the_bytes(
     found = stores(RotateK(smaller=8), layers)
     assert plain(layers) / weight(found) == pytest.approx(8, rel=NEAR)
     for store, own in zip(found, layers, strict=True):
-        assert isinstance(store, BitStore)
+        assert isinstance(store, BitStore) and store.visual.key_planes is not None
         assert (store.visual.key_planes.axes is None) == mixes == ("k" not in store.unturned)
         read = expanded(store.read(), shape[3])
         away = (read[0].float() - own.keys.float()).square().mean() / own.keys.float().var()
         assert float(away) < 0.4
         bare = store.without_shared()
         if not mixes:
+            assert bare.visual.key_planes is not None
             assert bare.visual.key_planes.basis.numel() == 0
         again = expanded(bare.with_shared(None).read(), shape[3])
         assert all(torch.equal(a, b) for a, b in zip(again, read, strict=True))
