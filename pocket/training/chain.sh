@@ -19,14 +19,14 @@ else
     python3 -m pocket.training --out "$run" "$@" 2>"$log" &
 fi
 training=$!
-# After 180 seconds there must be progress, and a loss that is a small number; with cold caches the
-# first steps of four GPUs come after 100.
+# After 300 seconds there must be progress, and a loss that is a small number; with cold caches the
+# first steps of four GPUs come after 100 to 200.
 (
-    sleep 180
+    sleep "${PATIENCE:-300}"
     python3 - "$log" <<'CHECK' || kill "$training"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith('{"step"')]
-sys.exit(not rows or not rows[-1]["answer_loss"] < 4)
+sys.exit(not rows or not rows[-1]["answer_loss"] < 4.5)
 CHECK
 ) &
 watch=$!
