@@ -28,7 +28,7 @@ _FED: Final = ("input_ids", "position_ids")
 # The cache's layers mask padding, and a step has positions and no pixels: these are unused.
 _UNREAD: Final = (
     "attention_mask", "mm_token_type_ids", "token_type_ids", "image_grid_thw", "video_grid_thw",
-    "second_per_grid_ts", "image_sizes",
+    "second_per_grid_ts", "image_sizes", "image_position_ids",
 )  # fmt: skip
 _WATCHED: Final = ("output_attentions", "output_hidden_states", "labels")
 _CAPTURING: Final = threading.Lock()  # one capture at a time in the process
