@@ -26,11 +26,10 @@ def within(
     """Axes and bits under a budget of bytes.
 
     Keys, and Values, of all layers are turned where that saves more than the rows of the bases
-    cost; otherwise channels are stored as they are. (A choice for each layer would gain up
-    to a third more, and give each prompt a storage form of its own, so that no two would share a
-    step.) The
-    price of a byte is what the last step bought with one, first where all is turned, then with the
-    first choice.
+    cost; otherwise channels are stored as they are. (A choice for each layer would gain up to a
+    third more, and give each prompt a storage form of its own, so that no two would share a step.)
+    The price of a byte is what the last step bought with one, first where all is turned, then with
+    the first choice.
 
     Args:
         batches: all layers.
