@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Error as PlaywrightError
 
 from rotatek.page import server
 from rotatek.page.build import build
@@ -104,7 +106,13 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 def test_the_lessons_need_no_model(empty: str, browser: Browser) -> None:
     page = browser.new_page()
     page.goto(empty)
-    open_tab(page, "Learn")
-    expect(page.locator("#learn-figure-1-1-plot .heatmaplayer image")).to_be_visible()
+    first = page.locator("#learn-figure-1-1-plot .heatmaplayer image")
+    for _ in range(3):  # a click that comes before Gradio has wired its events is lost
+        open_tab(page, "Learn")
+        with suppress(PlaywrightError):
+            first.wait_for(timeout=10_000)
+            break
+        open_tab(page, "Results")
+    expect(first).to_be_visible()
     expect(page.locator("#learn-figure-6-1-plot .barlayer")).to_be_visible()
     page.close()
