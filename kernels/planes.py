@@ -100,15 +100,19 @@ def granules(counts: Tensor) -> Tensor:
     return counts.sum(-1) // GRANULE
 
 
+def head_words(counts: Tensor, tokens: int) -> Tensor:
+    """Words [B, Hkv] of every head's digits, with those that fill up the last tile."""
+    return granules(counts).long() * -(-tokens // TILE) * GRANULE * GRANULE
+
+
 def data_bytes(counts: Tensor, tokens: int) -> int:
     """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
-    return int(granules(counts).sum()) * -(-tokens // TILE) * GRANULE * GRANULE * 2
+    return 2 * int(head_words(counts, tokens).sum())
 
 
 def covered(planes: Planes, tokens: int) -> bool:
     """Whether the data has every word of `tokens` tokens."""
-    words = granules(planes.counts) * GRANULE * GRANULE * -(-tokens // TILE)
-    ends = planes.offsets + words
+    ends = planes.offsets + head_words(planes.counts, tokens)
     return bool((planes.offsets >= 0).all()) and bool((ends <= planes.data.numel()).all())
 
 
@@ -214,7 +218,7 @@ def pack(
     digits = ((codes[sample, head, tile, granule] >> shifts) & 3).to(torch.int16)
     shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int16)
     words = (digits << shifts).sum(-1, dtype=torch.int16)  # [granules, 16, 16]
-    sizes = granules(counts).long() * tiles * GRANULE * GRANULE
+    sizes = head_words(counts, N)
     offsets = (sizes.flatten().cumsum(0) - sizes.flatten()).view(B, Hkv)
     return words.flatten(), offsets
 

@@ -74,8 +74,9 @@ def reading(pictures: Pictures, pages: list[Any]) -> Row:
     def index() -> None:
         """One page is written while the model reads the next one."""
         with ThreadPoolExecutor(1) as writer:
-            for page in pages:
-                writer.submit(pictures.begin(page)[1])
+            kept = [writer.submit(pictures.begin(page)[1]) for page in pages]
+        for one in kept:
+            one.result()
 
     arms: dict[str, Callable[[], Any]] = {
         "uncompressed": lambda: list(map(plain, pages)),

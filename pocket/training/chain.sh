@@ -26,7 +26,7 @@ training=$!
     python3 - "$log" <<'CHECK' || kill "$training"
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith('{"step"')]
-sys.exit(not rows or not rows[-1]["answer_loss"] < 4.5)
+sys.exit(not rows or not rows[-1]["answer_loss"] < 4)
 CHECK
 ) &
 watch=$!

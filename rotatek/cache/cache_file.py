@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from math import prod
-from operator import itemgetter
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
@@ -173,16 +172,12 @@ def packed(tensors: Collection[Tensor], text: str) -> bytes:
 
 def _gathered(devices: Mapping[torch.device, Sequence[tuple[int, Tensor]]]) -> Tensor:
     """Numbered bytes on the CPU, in order: a copy for each device they come from."""
-    found = [
-        (number, part)
-        for group in devices.values()
-        for (number, own), part in zip(
-            group,
-            torch.cat([own for _, own in group]).cpu().split([len(own) for _, own in group]),
-            strict=True,
-        )
-    ]
-    return torch.cat([part for _, part in sorted(found, key=itemgetter(0))])
+    found: dict[int, Tensor] = {}
+    for group in devices.values():
+        numbers, parts = zip(*group, strict=True)
+        flat = torch.cat(parts).cpu()
+        found |= zip(numbers, flat.split([len(part) for part in parts]), strict=True)
+    return torch.cat([found[number] for number in sorted(found)])
 
 
 def _tensors(parts: Mapping[str, Tensor], told: Sequence[tuple[str, list[int]]]) -> list[Tensor]:

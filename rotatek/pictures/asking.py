@@ -194,8 +194,8 @@ class Asker:
         all in one pass, or one by one where that fails. Why some cannot is in `failed`."""
         number, found = self.engine.scheduler.request(), dict[int, Row]()
         together = [place for place, cache in held.items() if SideBySide.fits(cache)]
-        parts = [together] if len(together) > 1 else []
-        parts += [[place] for place in held if not parts or place not in together]
+        parts = [together] if together else []
+        parts += [[place] for place in held if place not in together]
         while parts:
             places = parts.pop(0)
             try:
@@ -203,9 +203,10 @@ class Asker:
             except Stopped:
                 raise
             except Exception as error:
-                if len(places) == 1:
+                if len(places) > 1:
+                    parts += [[place] for place in places]
+                else:
                     failed[places[0]] = _said(error)
-                parts += [[place] for place in places] if len(places) > 1 else []
                 continue
             for place, (cache, logits) in zip(places, fed, strict=True):
                 found[place] = self._row(cache, logits, ids, max_new_tokens, number, stop)

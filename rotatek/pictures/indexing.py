@@ -178,6 +178,11 @@ def _begun(
         begun: names of pictures that this index reads; grows.
         pages: of its file; the call adds the page.
     """
+
+    def ended(page: IndexedPage) -> IndexedPage:
+        pages.append(page)
+        return page
+
     try:
         if isinstance(found, UserError):
             raise found
@@ -185,7 +190,7 @@ def _begun(
     except ENDING:
         raise
     except UserError as error:
-        name, complete = "", partial(_raise, error)
+        return partial(ended, replace(page, error=error.message))
     twice = name in begun
     begun.add(name)
 
@@ -193,19 +198,13 @@ def _begun(
         count = pictures.counts["read"]
         try:
             picture = (pictures.find(name) if twice else None) or complete()
-            made = replace(page, picture=picture, fresh=pictures.counts["read"] > count)
         except ENDING:
             raise
         except UserError as error:
-            made = replace(page, error=error.message)
-        pages.append(made)
-        return made
+            return ended(replace(page, error=error.message))
+        return ended(replace(page, picture=picture, fresh=pictures.counts["read"] > count))
 
     return kept
-
-
-def _raise(error: UserError) -> Picture:
-    raise error
 
 
 def _note(
