@@ -13,6 +13,7 @@ from rotatek.paths import assets
 
 READERS: Final = "pocket"  # how names of models begin that know documents and nothing else
 DOUBT: Final = 2 / 3  # an answer is doubted where fewer than this share are right
+TALKER: Final = "pocket-smol"  # which answers plain instructions, too
 UNKNOWN: Final = 0.7  # and, where there are no counts, below this confidence
 LEAST: Final = 20  # answers that a bin must have counted
 SIDE: Final = 384  # pixels at which a picture's colours are counted
@@ -29,8 +30,10 @@ PHOTO_NOTE: Final = (
     "I read documents; this looks like a photograph, of which this small model knows nothing."
 )
 TEXT_NOTE: Final = (
-    "I read documents; without a picture this small model knows next to nothing. Add one and ask "
-    "about it."
+    "I read documents; without a picture this small model knows nothing. Add one and ask about it."
+)
+TALK_NOTE: Final = (
+    "Without a picture this is a small language model, which is often wrong. Check what it says."
 )
 
 
@@ -110,7 +113,7 @@ def measured_doubt(
     if confidence is None or not (model.startswith(READERS) or bins.get(model)):
         return ""
     if not shown:
-        return TEXT_NOTE
+        return TALK_NOTE if model == TALKER else TEXT_NOTE
     return doubt(model, answer, confidence, is_of_photo, bins)
 
 

@@ -18,7 +18,13 @@ from rotatek.cli import main as command
 from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, measured, measured_doubt
+from rotatek.inspect.doubt import (
+    PHOTO_NOTE,
+    TALK_NOTE,
+    TEXT_NOTE,
+    measured,
+    measured_doubt,
+)
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.server.chat_app import ChatApp
@@ -136,6 +142,7 @@ def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
     assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True) == ""
     assert measured_doubt("pocket", "", None, lambda: True) == ""
     assert measured_doubt("pocket-new", "x", 0.99, lambda: True) == PHOTO_NOTE
+    assert measured_doubt("pocket-smol", "x", 0.99, lambda: True, shown=False) == TALK_NOTE
     assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True, shown=False) == ""
     body = {"model": "tiny", "messages": asked(photo(0)), "max_tokens": 2}
     told = httpx.post(f"{address}/v1/chat/completions", json=body).json()
