@@ -43,7 +43,7 @@ def within(
     numbered = [found.numbers is not None for found in axes]
     energies = [found.energy for found in axes]
     given = list(zip(batches, energies, numbered, strict=True))
-    claims = [batch.demand(one, batch.rows_held(), by, place) for batch, one, by in given]
+    claims = [batch.demand(one, batch.lengths, by, place) for batch, one, by in given]
     budget = torch.stack([batch.budget(smaller, by).to(place) for batch, _, by in given]).sum(0)
     widths = [batch.width for batch in batches]
     fit = min(widths) >= WIDE and max(widths) <= MOST_NUMBERED
@@ -52,7 +52,7 @@ def within(
         return list(axes), allot_bytes(claims, budget)
     loose = [unit_energy(batch.sides) for batch in batches]
     others = [
-        batch.demand(one, batch.rows_held(), True, place)
+        batch.demand(one, batch.lengths, True, place)
         for batch, one in zip(batches, loose, strict=True)
     ]
     chosen = claims

@@ -133,13 +133,11 @@ class Batch:
         """Tiles of tokens of every layer, on the CPU."""
         return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
 
-    def rows_held(self) -> Tensor:
-        """[layers, B] tokens that are packed: those that fill a batch up with the others."""
-        rows = [part.keys.shape[2] for part in self.layers.parts]
-        return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
-
     def budget(self, smaller: float, axes: bool) -> Tensor:
         """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
+
+        Every prompt has those that it would have alone: it is not charged for tokens that fill it
+        up, nor for a layer in which a window leaves it none.
 
         axes: whether they come from a calibration; a head then also stores their numbers.
         """
@@ -147,7 +145,7 @@ class Batch:
         itemsize = self.layers.parts[0].keys.element_size()
         whole = 2 * heads * d * itemsize * self.lengths.sum(0, dtype=torch.float64)
         head = d * itemsize + HEAD_BYTES + (4 if axes else 0)
-        return whole / smaller - len(self.lengths) * (2 * heads * head + 4)
+        return whole / smaller - (self.lengths > 0).sum(0) * (2 * heads * head + 4)
 
     def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
         """Every group with its samples."""
