@@ -41,6 +41,7 @@ class BitStore(PendingStore):
     """A store of planes that, until all layers are there, holds the states and their group.
 
     calibration: the digest of the file whose axes it shares, or nothing.
+    borrowed: whose axes those are: "k" the Keys', "v" the Values', "kv" both.
     unturned: of what channels are stored as they are: "k" of Keys, "v" of Values, "kv" of both.
     """
 
@@ -48,6 +49,7 @@ class BitStore(PendingStore):
 
     group: LayersOfOneForm | None = None
     calibration: str = ""
+    borrowed: str = "kv"
     unturned: str = ""
 
     def without_shared(self) -> Self:
@@ -73,10 +75,14 @@ class BitStore(PendingStore):
         if not isinstance(axes, LayerAxes) or axes.digest != self.calibration:
             raise CalibrationUnusable(
                 "The stored cache shares the axes of a calibration file. Give that very file, "
-                "with --calibration or `calibration=`."
+                "with --calibration or `calibration=`, or beside the model's weights."
             )
         sides = axes.on(self.visual.keys.device)
-        return self._with_rows(lambda which, _: sides[which].rows.flatten(0, 1))
+        return self._with_rows(
+            lambda which, planes: (
+                sides[which].rows.flatten(0, 1) if "kv"[which] in self.borrowed else planes.basis
+            )
+        )
 
     def _with_rows(self, rows: Callable[[int, Planes], Tensor]) -> Self:
         planes = held(self.visual.key_planes), held(self.visual.value_planes)
