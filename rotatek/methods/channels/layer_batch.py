@@ -28,7 +28,6 @@ class LayersOfOneForm:
     layers: LayerGroup
     shares: Tensor  # [n, 1, N] of `token_shares`
     sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
-    states: tuple[Tensor, Tensor] | None = None  # joined Keys and Values, where they are kept
 
     @property
     def lengths(self) -> Tensor:
@@ -135,8 +134,8 @@ class Batch:
 
     def rows_held(self) -> Tensor:
         """[layers, B] tokens that are packed: those that fill a batch up with the others."""
-        rows = [part.keys.shape[2] for part in self.layers.parts]
-        return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
+        each = [(group.lengths, group.layers.parts[0].keys.shape[2]) for group in self.groups]
+        return joined([torch.full_like(own, rows, dtype=torch.long) for own, rows in each], 0)
 
     def budget(self, smaller: float, axes: bool) -> Tensor:
         """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
