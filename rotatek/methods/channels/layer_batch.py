@@ -29,7 +29,7 @@ class LayersOfOneForm:
     shares: Tensor  # [n, 1, N] of `token_shares`
     sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
         return self.layers.of("lengths").view(len(self.stores), -1)
@@ -107,7 +107,7 @@ class Batch:
             MomentStats.joined(each) for each in zip(*(g.sides for g in self.groups), strict=True)
         ]
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
         return joined([group.lengths for group in self.groups], 0)

@@ -18,6 +18,7 @@ from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kernels.dispatch import solve
 from kernels.planes import (
@@ -277,8 +278,8 @@ def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> lis
         torch.arange(2 * n * heads) * c - _starts(widths), widths
     )
     row = to_device(row, device)
-    scale = torch.zeros_like(axes.scale)
-    scale[..., : steps.shape[-1]] = axes.scale[..., : steps.shape[-1]] * steps
+    scale, w = axes.scale, steps.shape[-1]
+    scale = scale * steps if w == scale.shape[-1] else pad(scale[..., :w] * steps, (0, c - w))
     sizes = widths.view(many, -1).sum(1).tolist()
     ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
     each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
