@@ -75,14 +75,14 @@ def done(vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[str]
             assert id(store.pending.keys) in kept and id(store.pending.text.keys) in kept
         return measure(stores, *given)
 
-    measure = method_file.measure
+    measure = mixed_precision.measure
     monkeypatch.setattr(side_stream, "stream_beside", lambda device: side)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: read.append(tensor))
     monkeypatch.setattr(method_file, "TOGETHER", 2)
     monkeypatch.setattr(method_file, "measure", noted("measure", measured))
-    monkeypatch.setattr(method_file, "allotted", noted("allot", method_file.allotted))
+    monkeypatch.setattr(method_file, "allotted", noted("allot", mixed_precision.allotted))
     monkeypatch.setattr(mixed_precision, "_planes", noted("pack", mixed_precision._planes))
     model: Any = vlm.model
     for number, layer in enumerate(model.get_decoder().layers):
