@@ -8,7 +8,7 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,8 @@ from rotatek.cache.token_plan import (
     visual_ids,
 )
 from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
+from rotatek.methods.channels.base import ChannelMethod
+from rotatek.methods.rotation.stored_bases import LayerAxes, offered_axes
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 from rotatek.methods.tokens.by_head import HeadPruner
@@ -95,7 +97,9 @@ class RotateKCache(RewindableCache):
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         method = settings.channels
-        filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
+        filling = PrefillCompressor(
+            method, recorder, _bases(method, model, count), settings.pruning
+        )
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
 
@@ -187,7 +191,8 @@ class RotateKCache(RewindableCache):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
             )
-        if len({layer.logical for layer in key_layers(self)}) > 1:
+        layers = key_layers(self)
+        if len({layer.logical for layer in layers}) > 1 or not layers[0].filling.complete:
             raise ModeUnsupported(
                 "An earlier call with this cache broke off. Call its `reset`, and give the whole "
                 "prompt again."
@@ -225,11 +230,29 @@ class RotateKCache(RewindableCache):
     @property
     def _filled(self) -> bool:
         """Whether the prefill has been stored, in every layer."""
-        return all(layer.is_filled for layer in key_layers(self))
+        layers = key_layers(self)
+        return all(layer.is_filled for layer in layers) and layers[0].filling.complete
 
     def end(self) -> None:
         """The prefill is over, if this was one."""
+        self.finish()
         self.plan.end()
+
+    def finish(self) -> None:
+        """All of a prefill's own work is queued: complete the stores."""
+        filling = key_layers(self)[0].filling
+        if not filling.complete:
+            with torch.autocast(self.device.type, enabled=False):  # as where layers are filled
+                filling.finish()
+
+    @property
+    def device(self) -> torch.device:
+        """That of the last layer's text."""
+        return key_layers(self)[-1].text.lengths.device
+
+    def time_prefill(self, timed: bool) -> None:
+        """Whether a prefill's time is measured, all of which one stream has to spend then."""
+        key_layers(self)[0].filling.timed = timed
 
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""
@@ -379,7 +402,7 @@ class RotateKCache(RewindableCache):
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
-            bases = settings.channels.bases(len(places))
+            bases = _bases(settings.channels, model, len(places))
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
@@ -465,6 +488,7 @@ class RotateKCache(RewindableCache):
             self._steps.forget()
         for layer in key_layers(self):
             layer.reset()
+            layer.filling.forget()
         forget_states(self)
 
 
@@ -498,3 +522,15 @@ def release(cache: Cache) -> None:
         cache.close()
     else:
         cache.layers.clear()
+
+
+def _bases(
+    method: ChannelMethod, model: PreTrainedModel, layers: int
+) -> Sequence[Tensor | LayerAxes] | None:
+    """Those of the method's calibration; for a budget of bytes without one, the axes that lie
+    beside the model's weights, if any."""
+    found = method.bases(layers)
+    folder = getattr(model.config, "_name_or_path", "")
+    if found is not None or method.times_smaller is None or not folder:
+        return found
+    return offered_axes(folder, layers)
