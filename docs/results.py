@@ -97,7 +97,8 @@ def save(results: Results, speeds: Iterable[Speed], folder: Path) -> None:
 
 
 def equal_bytes(results: Results) -> str:
-    """Ours and the strongest rival at each size, and what ours loses on whole pages."""
+    """Ours and the strongest rival at each size, and what ours loses on whole pages; empty where a
+    model was not measured at a size."""
     heads, columns = ["times smaller"], []
     for run in results.main:
         name = run["model"]["name"]
@@ -108,6 +109,9 @@ def equal_bytes(results: Results) -> str:
     for times in dict.fromkeys(times for found in columns for times in found):
         line = [str(times)]
         for found in columns:
+            if times not in found:
+                line += [""] * 4
+                continue
             ours, other, pair = found[times]
             pages = points(ours.pages.mean, ours.pages[1:]) if ours.pages else ""
             line += [
@@ -196,19 +200,21 @@ def shipped(name: str) -> str:
 
 
 def core(results: Results, suites: Iterable[str]) -> str:
-    """A few settings of every kind on some suites: score and live bytes, a column a model."""
+    """A few settings of every kind on some suites: score and live bytes, a column a model; empty
+    where a model was not asked under a setting."""
     runs = [run for run in results.runs if "ask" not in run]
     shown = [run for suite in suites for run in runs if run["suite"]["name"] == suite]
     columns = [{cell.row: cell for cell in results.of(run)["core"]} for run in shown]
     heads = [f"{SUITES[run['suite']['name']]}: {run['model']['name']}" for run in shown]
-    body = ([row, measured(cell.nominal), *(_score_and_bytes(cells[row]) for cells in columns)]
-            for row, cell in columns[0].items())  # fmt: skip
+    rows = {row: cell.nominal for cells in reversed(columns) for row, cell in cells.items()}
+    body = ([row, measured(rows[row]), *(_score_and_bytes(cells.get(row)) for cells in columns)]
+            for row in dict.fromkeys(row for cells in columns for row in cells))  # fmt: skip
     return table_of(["", "nominal", *heads], body)
 
 
-def _score_and_bytes(cell: Cell) -> str:
+def _score_and_bytes(cell: Cell | None) -> str:
     """A score with its interval, and live bytes."""
-    return f"{cell.score.in_percent()} in {share(cell.live)}"
+    return f"{cell.score.in_percent()} in {share(cell.live)}" if cell else ""
 
 
 def share(value: float, digits: int = 3) -> str:
@@ -269,7 +275,6 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
         "second-headline": lambda: seconds(results, HEADLINE),
         "equal-bytes": lambda: equal_bytes(results),
         "runs": lambda: runs(results),
-        "core": lambda: core(results, [MAIN]),
         "core-unseen": lambda: core(results, [name for name in SUITES if name != MAIN]),
         "claims": lambda: claims(results, measured=False),
         "speed-claims": lambda: claims(results, measured=True),
