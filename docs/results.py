@@ -299,6 +299,7 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
         "real-keys": real_keys.sizes_table,
         "real-keys-first": lambda: real_keys.settings_table(1024, "first"),
         "real-keys-later": lambda: real_keys.settings_table(1024, "later"),
+        "real-keys-stored": real_keys.stored_table,
         "spectra": real_keys.spectra_table,
     }
 
