@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +105,16 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
         made.append(RecordedGraph(device, work))
         return made[-1]
 
+    @contextmanager
+    def recording(device: "torch.device") -> Iterator[Callable[[], RecordedGraph]]:
+        def begin() -> RecordedGraph:
+            made.append(RecordedGraph(device))
+            return made[-1]
+
+        yield begin
+
     monkeypatch.setattr(step_graph, "capture", record)
+    monkeypatch.setattr(step_graph, "recording", recording)
     monkeypatch.setattr(step_graph, "capturable", lambda device: True)
     return made
 

@@ -5,6 +5,7 @@ cannot be captured (a number read back from the device) fails here, too.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -40,20 +41,29 @@ class _Recorder(TorchDispatchMode):
 
 
 class RecordedGraph:
-    """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it."""
+    """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it; without
+    `work`, as its `recording` begins it."""
 
     made: list["RecordedGraph"] = []
 
-    def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
+    def __init__(self, device: torch.device, work: Callable[[], None] | None = None) -> None:
         self.replays = 0
         RecordedGraph.made.append(self)
-        recorder = _Recorder()
-        with recorder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reference, "reads_packed", lambda _: False)  # a graph asks no host
-            work()
-        for tensor, before in recorder.before.values():  # a capture runs nothing
+        self._ending, self._recorder = ExitStack(), _Recorder()
+        self._ending.enter_context(self._recorder)
+        patch = self._ending.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(reference, "reads_packed", lambda _: False)  # a graph asks no host
+        if work is not None:
+            try:
+                work()
+            finally:
+                self.capture_end()
+
+    def capture_end(self) -> None:
+        self._ending.close()
+        for tensor, before in self._recorder.before.values():  # a capture runs nothing
             tensor.copy_(before)
-        self.calls = recorder.calls
+        self.calls = self._recorder.calls
 
     def replay(self) -> None:
         self.replays += 1

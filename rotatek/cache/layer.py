@@ -154,6 +154,11 @@ class AttendingCache(Cache):
 
     attends: ClassVar = True
 
+    @property
+    def only_grows(self) -> bool:
+        """Whether further text makes its layers' text grow, and does nothing else."""
+        return False
+
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
         """See a call's model and its arguments before the model reads them."""
 

@@ -227,6 +227,17 @@ class RotateKCache(RewindableCache):
         """Whether the prefill has been stored, in every layer."""
         return all(layer.is_filled for layer in key_layers(self))
 
+    @property
+    def only_grows(self) -> bool:
+        """Whether it is filled, keeps no states, and no window moves, no picture comes next,
+        nobody records, and no graph writes to its text."""
+        return not state_layers(self) and all(
+            not (layer.pending or layer.text.static)
+            and layer.span is None
+            and layer.filling.recorder is None
+            for layer in key_layers(self)
+        )
+
     def end(self) -> None:
         """The prefill is over, if this was one."""
         self.plan.end()

@@ -57,14 +57,18 @@ def _sampling_allowed(device: torch.device) -> Iterator[None]:
         generator.graphsafe_set_state(shared)
 
 
-def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """Record the kernels that `work` launches; none of them runs.
+@contextmanager
+def recording(device: torch.device) -> Iterator[Callable[[], torch.cuda.CUDAGraph]]:
+    """A context in which this thread captures graphs, one after the other.
 
     Args:
         device: a GPU.
-        work: has run before, so that lazy initialisation is done.
+
+    Yields:
+        what begins a graph; the graph's `capture_end` ends it. They share one memory pool, so that
+        they have to be replayed in the order of their capture.
     """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+    stream = torch.cuda.Stream(device)
     with _CAPTURING:
         collecting = gc.isenabled()
         gc.disable()  # another graph's end inside this capture would break it
@@ -72,16 +76,34 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
         try:
             with torch.cuda.device(device), torch.cuda.stream(stream):
                 torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
-                with _sampling_allowed(device):
-                    graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
+                pool = torch.cuda.graph_pool_handle()
+
+                def begin() -> torch.cuda.CUDAGraph:
+                    graph = torch.cuda.CUDAGraph()
+                    with _sampling_allowed(device):
+                        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                    return graph
+
+                yield begin
         finally:
             if collecting:
                 gc.enable()
     torch.cuda.current_stream(device).wait_stream(stream)
+
+
+def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Record the kernels that `work` launches; none of them runs.
+
+    Args:
+        device: a GPU.
+        work: has run before, so that lazy initialisation is done.
+    """
+    with recording(device) as begin:
+        graph = begin()
+        try:
+            work()
+        finally:
+            graph.capture_end()
     return graph
 
 
