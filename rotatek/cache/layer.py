@@ -5,6 +5,7 @@ Lengths are logical (positions come from them), never physical.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -93,6 +94,13 @@ class CompressedLayer(CacheLayerMixin):
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)
+
+    def go_on_from(self, other: "CompressedLayer", tokens: int) -> None:
+        """Become a copy of a filled layer that shares its store, with capacity for more tokens."""
+        assert other.text is not None
+        self.rows, self.logical, self.store = other.rows, other.logical, other.store
+        self.text = other.text.copied(tokens)
+        self.span = None if other.span is None else replace(other.span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of this layer."""
