@@ -8,7 +8,7 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,8 @@ from rotatek.cache.token_plan import (
     visual_ids,
 )
 from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
+from rotatek.methods.channels.base import ChannelMethod
+from rotatek.methods.rotation.stored_bases import LayerAxes, offered_axes
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 from rotatek.methods.tokens.by_head import HeadPruner
@@ -95,7 +97,9 @@ class RotateKCache(RewindableCache):
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         method = settings.channels
-        filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
+        filling = PrefillCompressor(
+            method, recorder, _bases(method, model, count), settings.pruning
+        )
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
 
@@ -390,7 +394,7 @@ class RotateKCache(RewindableCache):
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths)
-            bases = settings.channels.bases(len(places))
+            bases = _bases(settings.channels, model, len(places))
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
@@ -504,3 +508,15 @@ def release(cache: Cache) -> None:
         cache.close()
     else:
         cache.layers.clear()
+
+
+def _bases(
+    method: ChannelMethod, model: PreTrainedModel, layers: int
+) -> Sequence[Tensor | LayerAxes] | None:
+    """Those of the method's calibration; for a budget of bytes without one, the axes that lie
+    beside the model's weights, if any."""
+    found = method.bases(layers)
+    folder = getattr(model.config, "_name_or_path", "")
+    if found is not None or method.times_smaller is None or not folder:
+        return found
+    return offered_axes(folder, layers)

@@ -17,6 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request(parser)
     parser.add_argument("--jobs", action=Removed, const=ONE, help=argparse.SUPPRESS)
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        metavar="N",
+        help="write only N axes of each head, 8 bits a number: `axes.safetensors` beside a model's "
+        "weights, of which --smaller takes those that serve it better than a prompt's own",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -43,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
         if not bad:
             cache = RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
             prefill(vlm, embedded, cache)
-    calibrator.save(args.out, vlm.name)
+    calibrator.save(args.out, vlm.name, args.rows)
     say(f"{calibrator.samples} prompts -> {args.out}")
     if calibrator.samples < len(rows):
         bad_rows = len(rows) - calibrator.samples

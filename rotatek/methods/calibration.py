@@ -57,8 +57,14 @@ class Calibrator:
     def step(self, layer: int, query: Tensor) -> None:
         """Nothing: bases come from prompts."""
 
-    def save(self, path: str | os.PathLike[str], model: str) -> None:
+    def save(self, path: str | os.PathLike[str], model: str, rows: int | None = None) -> None:
         """Write the eigenvectors, most important first, as float32 safetensors, and the axes.
+
+        Args:
+            path: of the file.
+            model: its name.
+            rows: given, the file has the int8 rows of so many axes a head and nothing else, as
+                `smaller` reads them beside a model's weights.
 
         Raises:
             CalibrationUnusable: when nothing was recorded.
@@ -77,6 +83,9 @@ class Calibrator:
                 axes = of_basis(rotation.full_basis(in_metric(side))[0], metric)
                 parts = axes._asdict().items()
                 found |= {f"{name}.{layer}.{part}": each.contiguous() for part, each in parts}
+        if rows is not None:
+            kept = {n: each for n, each in found.items() if n.endswith((".rows", ".scale"))}
+            found = {name: each[:, :rows].contiguous() for name, each in kept.items()}
         save_file(found, path, {"model": model, "samples": str(self.samples)})
 
 

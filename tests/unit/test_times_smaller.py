@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.planes import DEPTHS, GRANULE
+from kernels.planes import DEPTHS, GRANULE, Planes, data_bytes
 from kernels.reference import Text, expanded
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.bytes import storage_bytes
@@ -21,6 +21,7 @@ from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.batched_rotation import held
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.layer_batch import BitStore
 from rotatek.methods.channels.store import Store
@@ -89,21 +90,72 @@ def test_a_model_of_float32_is_as_many_times_smaller() -> None:
     assert got == pytest.approx(16, rel=NEAR)
 
 
-def test_each_prompt_of_a_batch_has_a_budget_of_its_own() -> None:
+def weighs_alone(found: list[Store], layers: list[LayerStates], row: int) -> int:
+    """Bytes of one prompt of a batch, as it would weigh alone."""
+    total = 0
+    for store, own in zip(found, layers, strict=True):
+        tokens = int(own.lengths[row])
+        if not tokens:
+            continue
+        total += 4 + 2 * 2 * own.keys.shape[1] * own.keys.shape[3]  # the count and both means
+        for planes in (store.visual.key_planes, store.visual.value_planes):
+            assert planes is not None
+            heads, d = planes.counts.shape[1], own.keys.shape[3]
+            column = 4 + (d if planes.axes is None else 1)
+            total += data_bytes(planes.counts[row : row + 1], tokens) + 28 * heads
+            total += int(planes.counts[row, :, 0].sum()) * column
+    return total
+
+
+@pytest.mark.parametrize("tokens", [[384, 380], [1100, 300], [640, 97, 437]])
+@pytest.mark.parametrize("times", [8, 16])
+def test_each_prompt_of_a_batch_has_the_bytes_that_it_has_alone(
+    tokens: list[int], times: float
+) -> None:
+    """And the same bits: what pads it is not charged to it."""
     shape = POCKETS["pocket"]
-    layers = [states(i, [384, 380], shape, torch.bfloat16) for i in range(shape[0])]
-    both = stores(RotateK(smaller=16), layers)
-    assert plain(layers) / weight(both) == pytest.approx(16, rel=NEAR)
-    for b in range(2):
-        planes = [p for s in both for p in (s.visual.key_planes, s.visual.value_planes) if p]
-        digits = sum(int(p.counts[b].sum()) * 3 * 128 // 4 for p in planes)
-        row = [128 if p.axes is None else 1 for p in planes]
-        columns = sum(
-            int(p.counts[b, :, 0].sum()) * (own + 4) for p, own in zip(planes, row, strict=True)
-        )
-        fixed = len(planes) * 2 * (256 + 28 + 4) + 4 * len(layers)
-        own = sum(int(one.lengths[b]) for one in layers) * 2 * 2 * 128 * 2
-        assert own / (digits + columns + fixed) == pytest.approx(16, rel=NEAR)
+    layers = [states(i, tokens, shape, torch.bfloat16) for i in range(shape[0])]
+    both = stores(RotateK(smaller=times), layers)
+    for row, count in enumerate(tokens):
+        own = 2 * 2 * 2 * 128 * count * len(layers)
+        assert own / weighs_alone(both, layers, row) == pytest.approx(times, rel=NEAR)
+        single = stores(RotateK(smaller=times), [alone(one, row) for one in layers])
+        for mine, other in zip(both, single, strict=True):
+            pairs = zip(planes_of(mine), planes_of(other), strict=True)
+            assert all(torch.equal(a.counts[row], b.counts[0]) for a, b in pairs)
+
+
+def planes_of(store: Store) -> list[Planes]:
+    """Of its Keys and of its Values."""
+    return [held(store.visual.key_planes), held(store.visual.value_planes)]
+
+
+def alone(own: LayerStates, row: int) -> LayerStates:
+    """One row of a batch without what pads it."""
+    one, tokens = slice(row, row + 1), int(own.lengths[row])
+    text = held(own.text)
+    return replace(
+        own,
+        keys=own.keys[one, :, :tokens],
+        values=own.values[one, :, :tokens],
+        lengths=own.lengths[one],
+        queries=own.queries[one],
+        window_alive=own.window_alive[one],
+        text=Text(text.keys[one], text.values[one], held(text.lengths)[one]),
+        made={},
+    )
+
+
+def test_a_prompt_without_tokens_in_a_layer_is_not_charged_for_it() -> None:
+    """As where a sliding window has left all of its visual tokens."""
+    shape = POCKETS["pocket"]
+    layers = [states(i, [300, 0 if i % 2 else 300], shape, torch.bfloat16) for i in range(10)]
+    found = stores(RotateK(smaller=16), layers)
+    for row in range(2):
+        own = sum(2 * 2 * 2 * 128 * int(one.lengths[row]) for one in layers)
+        assert own / weighs_alone(found, layers, row) == pytest.approx(16, rel=NEAR)
+    for store in found[1::2]:
+        assert not any(int(planes.counts[1].sum()) for planes in planes_of(store))
 
 
 def test_a_short_prompt_comes_as_near_as_it_can() -> None:

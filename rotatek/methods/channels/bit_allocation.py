@@ -55,7 +55,8 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     """Steps of falling gain per byte, one for each of `DEPTHS`, from tokens [...].
 
     The first step may pass over depths, since it alone pays for the column; a depth passed over has
-    a step of no bits. Behind it the distortions are convex, and every depth is a step.
+    a step of no bits. Behind it the distortions are convex, and every depth is a step. Where there
+    are no tokens all steps have no bits and no bytes.
 
     Returns:
         bits gained, loss saved of one, bytes a channel: [..., 4] each.
@@ -63,7 +64,7 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     (saves, weighs), steps = _quantisers(tokens.device)
     rows = ((tokens + (TILE - 1)) // TILE * TILE)[..., None]
     first = (saves / (rows * weighs + column).clamp(min=1e-9)).argmax(-1)
-    rise, saved, opens = steps[first].unbind(-2)
+    rise, saved, opens = (steps[first] * (tokens > 0)[..., None, None]).unbind(-2)
     return rise, saved, rows * (rise / 8) + column * opens
 
 

@@ -1,13 +1,17 @@
 """The axes along which channels get bits: a prompt's own, or a calibration's in its order."""
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rotatek.methods import rotation
+from rotatek.methods.channels.batched_rotation import held
 from rotatek.methods.rotation.stored_bases import SharedAxes, rounded, turned, unit_axes
+
+RIDGE: Final = 1e-6  # of a row's weight, so that rows nearly alike can be told apart
 
 
 class MomentStats(NamedTuple):
@@ -15,7 +19,8 @@ class MomentStats(NamedTuple):
 
     mean: [n, Hkv, d] in the model's type; covariance: [n, Hkv, d, d]; metric: what turns into it
     and back, diagonals [n, Hkv, d] or matrices [n, Hkv, d, d], or None; rate: [n, Hkv] what a unit
-    of variance in the metric costs the output; shared: each layer's axes of a calibration, or None.
+    of variance in the metric costs the output; shared: each layer's axes of a calibration, or None;
+    offered: those that a budget of bytes may take instead of a prompt's own, or None.
     """
 
     mean: Tensor
@@ -23,18 +28,20 @@ class MomentStats(NamedTuple):
     metric: tuple[Tensor, Tensor] | None
     rate: Tensor
     shared: Sequence[SharedAxes] | None = None
+    offered: Sequence[SharedAxes] | None = None
 
     @property
     def form(self) -> Hashable:
         """Equal for sides that can be joined."""
-        return self.mean.device, self.mean.shape[1:], self.metric is None, self.shared is None
+        known = [each is None for each in (self.metric, self.shared, self.offered)]
+        return self.mean.device, self.mean.shape[1:], *known
 
     @classmethod
     def joined(cls, sides: Sequence[Self]) -> Self:
         """The samples of sides of one form, in order."""
         if len(sides) == 1:
             return sides[0]
-        means, covariances, metrics, rates, shared = zip(*sides, strict=True)
+        means, covariances, metrics, rates, shared, offered = zip(*sides, strict=True)
         metric = [torch.cat(parts) for parts in zip(*metrics, strict=True)] if metrics[0] else None
         return cls(
             torch.cat(means),
@@ -42,6 +49,7 @@ class MomentStats(NamedTuple):
             None if metric is None else (metric[0], metric[1]),
             torch.cat(rates),
             None if shared[0] is None else [axes for each in shared for axes in each],
+            None if offered[0] is None else [axes for each in offered for axes in each],
         )
 
 
@@ -152,6 +160,49 @@ def ordered_axes(sides: Sequence[MomentStats]) -> BitBases:
     )
     lent = [one.rows for one in each]
     return BitBases(forward.chunk(2), None, scale, variance, energy, order, lent)
+
+
+def offered_axes(sides: Sequence[MomentStats], columns: int) -> tuple[BitBases, Tensor]:
+    """The axes that are offered, by the energy that a request's own states have along them.
+
+    Coordinates are those of the nearest state that the rows make, in the request's own metric.
+
+    Args:
+        sides: both, with `offered`.
+        columns: c; where fewer are offered, the others have no energy.
+
+    Returns:
+        the axes, and the energy [2, n, Hkv] that they leave out.
+    """
+    found, left = [], []
+    for side in sides:
+        axes = held(side.offered)
+        many = len(side.mean) // len(axes)
+        rows = torch.stack([one.rows for one in axes]).repeat_interleave(many, 0)
+        scale = torch.stack([one.scale for one in axes]).repeat_interleave(many, 0)
+        back = rows * scale[..., None]
+        weighed = back.mT
+        if side.metric is not None:
+            into = side.metric[0]
+            dense = into.dim() == side.covariance.dim()
+            weighed = into @ (into @ weighed) if dense else into.square()[..., None] * weighed
+        gram = back @ weighed
+        asked = gram.diagonal(dim1=-2, dim2=-1)
+        ridge = torch.diag_embed(asked * RIDGE + 1e-30)
+        forward = torch.linalg.solve_ex(gram + ridge, weighed.mT).result.mT
+        variance = ((side.covariance @ forward) * forward).sum(-2).clamp(min=0)
+        energy, order = (variance * asked).sort(-1, descending=True)
+        forward = forward.gather(-1, order[..., None, :].expand_as(forward))
+        parts = forward, scale.gather(-1, order), variance.gather(-1, order), energy, order
+        lacking = columns - energy.shape[-1]
+        found.append([pad(part, (0, lacking)) for part in parts])
+        whole = in_metric(side).diagonal(dim1=-2, dim2=-1).sum(-1)
+        left.append((whole - energy.sum(-1)).clamp(min=0))
+    forwards, *others = zip(*found, strict=True)
+    scales, variances, energies, numbers = (torch.stack(part) for part in others)
+    lent = [one.rows for side in sides for one in held(side.offered)]
+    taken = BitBases(forwards, None, scales, variances, energies, numbers, lent)
+    return taken, torch.stack(left)
 
 
 def partly_turned(turned_: BitBases, plain: BitBases, which: Sequence[bool]) -> BitBases:

@@ -41,6 +41,7 @@ class BitStore(PendingStore):
     """A store of planes that, until all layers are there, holds the states and their group.
 
     calibration: the digest of the file whose axes it shares, or nothing.
+    borrowed: whose axes those are: "k" the Keys', "v" the Values', "kv" both.
     unturned: of what channels are stored as they are: "k" of Keys, "v" of Values, "kv" of both.
     """
 
@@ -48,6 +49,7 @@ class BitStore(PendingStore):
 
     group: LayersOfOneForm | None = None
     calibration: str = ""
+    borrowed: str = "kv"
     unturned: str = ""
 
     def without_shared(self) -> Self:
@@ -73,10 +75,14 @@ class BitStore(PendingStore):
         if not isinstance(axes, LayerAxes) or axes.digest != self.calibration:
             raise CalibrationUnusable(
                 "The stored cache shares the axes of a calibration file. Give that very file, "
-                "with --calibration or `calibration=`."
+                "with --calibration or `calibration=`, or beside the model's weights."
             )
         sides = axes.on(self.visual.keys.device)
-        return self._with_rows(lambda which, _: sides[which].rows.flatten(0, 1))
+        return self._with_rows(
+            lambda which, planes: (
+                sides[which].rows.flatten(0, 1) if "kv"[which] in self.borrowed else planes.basis
+            )
+        )
 
     def _with_rows(self, rows: Callable[[int, Planes], Tensor]) -> Self:
         planes = held(self.visual.key_planes), held(self.visual.value_planes)
@@ -133,13 +139,11 @@ class Batch:
         """Tiles of tokens of every layer, on the CPU."""
         return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
 
-    def rows_held(self) -> Tensor:
-        """[layers, B] tokens that are packed: those that fill a batch up with the others."""
-        rows = [part.keys.shape[2] for part in self.layers.parts]
-        return torch.tensor(rows, device=self.lengths.device)[:, None].expand_as(self.lengths)
-
     def budget(self, smaller: float, axes: bool) -> Tensor:
         """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
+
+        Every prompt has those that it would have alone: it is not charged for tokens that fill it
+        up, nor for a layer in which a window leaves it none.
 
         axes: whether they come from a calibration; a head then also stores their numbers.
         """
@@ -147,7 +151,7 @@ class Batch:
         itemsize = self.layers.parts[0].keys.element_size()
         whole = 2 * heads * d * itemsize * self.lengths.sum(0, dtype=torch.float64)
         head = d * itemsize + HEAD_BYTES + (4 if axes else 0)
-        return whole / smaller - len(self.lengths) * (2 * heads * head + 4)
+        return whole / smaller - (self.lengths > 0).sum(0) * (2 * heads * head + 4)
 
     def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
         """Every group with its samples."""

@@ -66,7 +66,9 @@ def calibrated(states: LayerStates) -> LayerAxes | None:
     axes = states.basis
     if not isinstance(axes, LayerAxes):
         return None
-    if axes.keys.scale.shape != (states.keys.shape[1], states.keys.shape[3]):
+    heads, d = states.keys.shape[1::2]
+    shape = axes.keys.rows.shape
+    if (shape[0], shape[2]) != (heads, d) or not (axes.offered or shape[1] == d):
         raise CalibrationUnusable
     return axes
 
@@ -182,11 +184,15 @@ def measure(
     given = [axes.on(sides[0].mean.device) for axes in known if axes is not None]
     if given:
         keys, values = zip(*given, strict=True)
-        sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
+        if any(axes is not None and axes.offered for axes in known):
+            sides = sides[0]._replace(offered=keys), sides[1]._replace(offered=values)
+        else:
+            sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
     states = (window.keys, window.values) if keep else None
     group = LayersOfOneForm(stores, layers, shares_of(layers, window), sides, states)
     for store, axes in zip(stores, known, strict=True):
-        store.group, store.calibration = group, "" if axes is None else axes.digest
+        replaced = axes is not None and not axes.offered
+        store.group, store.calibration = group, axes.digest if axes and replaced else ""
     return group
 
 
@@ -281,8 +287,9 @@ def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> lis
     if axes.numbers is not None:
         numbers = axes.numbers.flatten().to(torch.uint8)
         ranked["axes"] = _of_some(numbers, row, sizes, [r is not None for r in lent])
-        places = c * torch.arange(heads, dtype=torch.int32, device=device)
-        each["places"] = places.expand(2 * n, -1).contiguous()
+        wide = torch.tensor([c if own is None else own.shape[1] for own in lent])
+        places = wide[:, None] * torch.arange(heads)
+        each["places"] = places.repeat_interleave(2 * n // many, 0).int().to(device)
     samples = 2 * n // many
     ranked |= {name: layered(tensor, samples) for name, tensor in each.items()}
     widest = granules.view(many, -1).amax(1).tolist()

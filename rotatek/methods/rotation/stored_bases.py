@@ -16,6 +16,7 @@ from rotatek.errors import CalibrationUnusable
 
 Made = TypeVar("Made")
 Opened = Callable[[str], Tensor]
+AXES: Final = "axes.safetensors"  # beside a model's weights
 DIGEST: Final = 16  # bytes of a file's checksum
 
 
@@ -23,7 +24,8 @@ class SharedAxes(NamedTuple):
     """All axes of one layer's Keys or Values, which requests share.
 
     forward: [Hkv, d, d] float32, what turns a centred state into coordinates; rows: [Hkv, d, d]
-    int8, what turns coordinates back, in units of scale [Hkv, d].
+    int8, what turns coordinates back, in units of scale [Hkv, d]. Axes that are `offered` have no
+    forward, and may be fewer than d.
     """
 
     forward: Tensor
@@ -37,11 +39,16 @@ class SharedAxes(NamedTuple):
 
 @dataclass(eq=False)
 class LayerAxes:
-    """The axes of one layer, of the file with that digest; copied to a device once."""
+    """The axes of one layer, of the file with that digest; copied to a device once.
+
+    offered: whether a budget of bytes may take them where they serve it better than a prompt's own;
+        otherwise they replace these.
+    """
 
     keys: SharedAxes
     values: SharedAxes
     digest: str
+    offered: bool = False
     _placed: dict[torch.device, tuple[SharedAxes, SharedAxes]] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> tuple[SharedAxes, SharedAxes]:
@@ -135,6 +142,43 @@ def _axes(path: str, layers: int, stamp: tuple[int, int]) -> Sequence[LayerAxes]
         return [LayerAxes(keys, values, digest) for keys, values in sides]
 
     return _read(path, made, layers)
+
+
+def offered_axes(folder: str | os.PathLike[str], layers: int) -> Sequence[LayerAxes] | None:
+    """The axes in `AXES` beside a model's weights, the same ones on every call; None where there is
+    no such file.
+
+    Raises:
+        CalibrationUnusable: for a file that is damaged, or of another number of layers.
+    """
+    path = Path(folder) / AXES
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return _offered(str(path), layers, (found.st_mtime_ns, found.st_size))
+
+
+@lru_cache(maxsize=2)
+@torch.inference_mode(False)  # a tensor for every later call
+def _offered(path: str, layers: int, stamp: tuple[int, int]) -> Sequence[LayerAxes]:
+    """Those of a file as it was when its times and size were `stamp`."""
+    try:
+        with safe_open(path, "pt") as file:
+            if sum(name.endswith(".rows") for name in file.keys()) != 2 * layers:  # noqa: SIM118
+                raise CalibrationUnusable
+            sides = [
+                [(file.get_tensor(f"{side}.{i}.rows"), file.get_tensor(f"{side}.{i}.scale"))
+                 for side in ("keys", "values")] for i in range(layers)
+            ]  # fmt: skip
+        digest = hashlib.blake2b(Path(path).read_bytes(), digest_size=DIGEST).hexdigest()
+    except (OSError, SafetensorError) as exc:
+        raise CalibrationUnusable from exc
+    found = []
+    for each in sides:
+        keys, values = (SharedAxes(scale.new_empty(0), rows, scale) for rows, scale in each)
+        found.append(LayerAxes(keys, values, digest, offered=True))
+    return found
 
 
 def _read(path: str | os.PathLike[str], made: Callable[[Opened], Made], layers: int) -> Made:

@@ -18,6 +18,7 @@ from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
 from rotatek.methods.channels.store import Store
 from rotatek.methods.rotation import token_mask
+from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.tokens.base import Stage, TokenPruner
 
 
@@ -132,6 +133,8 @@ def _split(states: LayerStates) -> Iterator[LayerStates]:
     for h in range(heads):
         one = slice(h, h + 1)
         text, metric, basis = states.text, states.value_metric, states.basis
+        if isinstance(basis, LayerAxes) and basis.offered:
+            basis = None
         if basis is not None and not isinstance(basis, Tensor):
             raise ModeUnsupported(
                 "A calibration for bits serves all heads of a layer together. Leave it out, or "
