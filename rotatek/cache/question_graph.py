@@ -228,7 +228,8 @@ class QuestionGraphs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._chains: OrderedDict[tuple, Chain | None] = OrderedDict()  # None: cannot be captured
-        self._weights: list[int] = []
+        self._modules: list[nn.Module] = []  # that the chains read
+        self._weights: list[int] = []  # where theirs are
         self._warned = False
 
     @torch.inference_mode()
@@ -279,10 +280,11 @@ class QuestionGraphs:
         self, model: PreTrainedModel, shape: tuple[int, int], ids: Tensor, positions: Tensor
     ) -> Chain | None:
         """The chain for a shape, captured now if it is new."""
-        weights = _addresses(model)
-        if weights != self._weights:
+        roots = _roots(model)
+        if self._modules[: len(roots)] != roots or _addresses(self._modules) != self._weights:
             self._chains.clear()
-            self._weights = weights
+            self._modules = [*roots, *(one for root in roots for one in root.modules())]
+            self._weights = _addresses(self._modules)
         kind = (*shape, positions.shape[:-2], positions.dtype)
         if kind not in self._chains:
             while len(self._chains) >= KEPT:
@@ -296,6 +298,8 @@ class QuestionGraphs:
     ) -> Chain | None:
         if len(attention_layers(model)) != len(decoder_layers(model)):
             return None  # states, or Keys of other layers
+        if not all(_is_on(module, ids.device) for module in self._modules):
+            return None
         try:
             return Chain(model, shape, ids, positions)
         except Exception as error:
@@ -308,26 +312,30 @@ class QuestionGraphs:
 
 
 def _serves(model: PreTrainedModel, ids: Tensor) -> bool:
-    """Whether a call of a model does what its own code says, on one GPU, and nobody watches."""
+    """Whether a call of a model does what its own code says, on a GPU, and nobody watches."""
     bare = vars(model).get("forward") is None and not model.training
     bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
     plain = not (torch.is_autocast_enabled(ids.device.type) or is_watched())
-    return bare and plain and step_graph.capturable(ids.device) and _on_one(model, ids.device)
+    return bare and plain and step_graph.capturable(ids.device)
 
 
-def _parts(model: PreTrainedModel) -> list[Any]:
+def _roots(model: PreTrainedModel) -> list[nn.Module]:
     """What a pass over text reads."""
-    return [model.get_input_embeddings(), model.get_decoder(), model.get_output_embeddings()]
+    ends = model.get_input_embeddings(), model.get_decoder(), model.get_output_embeddings()
+    return [module for module in ends if module is not None]
 
 
-def _on_one(model: PreTrainedModel, device: torch.device) -> bool:
-    """Whether all weights that text needs are on a device, and accelerate moves none."""
-    hooked = any(hasattr(layer, "_hf_hook") for layer in decoder_layers(model))
-    ends = (next(part.parameters(), None) for part in (*_parts(model), *decoder_layers(model)))
-    return not hooked and all(one is None or one.device == device for one in ends)
+def _is_on(module: nn.Module, device: torch.device) -> bool:
+    """Whether a module's own weights are on a device, and accelerate moves none there."""
+    own = chain(module._parameters.values(), module._buffers.values())
+    return not hasattr(module, "_hf_hook") and all(t is None or t.device == device for t in own)
 
 
-def _addresses(model: PreTrainedModel) -> list[int]:
-    """Where those weights are."""
-    own = (chain(part.parameters(), part.buffers()) for part in _parts(model) if part is not None)
-    return [tensor.data_ptr() for tensor in chain.from_iterable(own)]
+def _addresses(modules: Sequence[nn.Module]) -> list[int]:
+    """Where the weights of modules are, and which modules are inside them."""
+    found: list[int] = []
+    for module in modules:
+        for own in (module._parameters, module._buffers):
+            found += [tensor.data_ptr() for tensor in own.values() if tensor is not None]
+        found += map(id, module._modules.values())
+    return found
