@@ -233,8 +233,8 @@ class RotateKCache(RewindableCache):
 
     @property
     def only_grows(self) -> bool:
-        """Whether it is filled, keeps no states, and no window moves, no picture comes next,
-        nobody records, and no graph writes to its text."""
+        """Whether it is filled, has no states, windows or recorder, no picture comes next, and no
+        graph writes to its text."""
         return not state_layers(self) and all(
             not (layer.pending or layer.text.static)
             and layer.span is None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache import question_graph, step_graph
+from rotatek.cache import pieces, question_graph, step_graph
 from rotatek.cache.question_graph import KEPT, QuestionGraphs, padded
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed
@@ -103,8 +103,8 @@ def test_replayed_questions_say_the_same(
     for number, length in enumerate(LENGTHS):
         for cache in caches:
             check_same(vlm, [cache], words(length, number))
-    pieces = 1 + len(key_layers(caches[0]))
-    assert len(recorded) == pieces * len({padded(1, length) for length in LENGTHS})
+    each = 1 + len(key_layers(caches[0]))
+    assert len(recorded) == each * len({padded(1, length) for length in LENGTHS})
     assert all(graph.replays >= len(caches) for graph in recorded)
 
 
@@ -193,7 +193,7 @@ def test_what_reads_the_length_of_a_cache_is_not_captured(
     """As models do that scale their queries by the position in the cache."""
     vlm = tiny_qwen()
     (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
-    norm, inner = vlm.model.get_decoder().layers[1].input_layernorm, question_graph._Layer
+    norm, inner = vlm.model.get_decoder().layers[1].input_layernorm, pieces._Layer
     lengths: list[int] = []
     told = inner.get_mask_sizes
 
