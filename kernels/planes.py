@@ -85,7 +85,7 @@ def counts_of(depths: Tensor) -> Tensor:
     Args:
         depths: [B, Hkv, w] bits of every channel, 0 to 8, even; in falling order a head.
     """
-    levels = 2 * torch.arange(LEVELS, device=depths.device)
+    levels = torch.arange(0, 2 * LEVELS, 2, device=depths.device)
     return (depths[..., None] > levels).sum(2, dtype=torch.int32)
 
 

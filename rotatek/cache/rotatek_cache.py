@@ -191,7 +191,8 @@ class RotateKCache(RewindableCache):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
             )
-        if len({layer.logical for layer in key_layers(self)}) > 1:
+        layers = key_layers(self)
+        if len({layer.logical for layer in layers}) > 1 or not layers[0].filling.complete:
             raise ModeUnsupported(
                 "An earlier call with this cache broke off. Call its `reset`, and give the whole "
                 "prompt again."
@@ -229,7 +230,8 @@ class RotateKCache(RewindableCache):
     @property
     def _filled(self) -> bool:
         """Whether the prefill has been stored, in every layer."""
-        return all(layer.is_filled for layer in key_layers(self))
+        layers = key_layers(self)
+        return all(layer.is_filled for layer in layers) and layers[0].filling.complete
 
     @property
     def only_grows(self) -> bool:
@@ -244,7 +246,24 @@ class RotateKCache(RewindableCache):
 
     def end(self) -> None:
         """The prefill is over, if this was one."""
+        self.finish()
         self.plan.end()
+
+    def finish(self) -> None:
+        """All of a prefill's own work is queued: complete the stores."""
+        filling = key_layers(self)[0].filling
+        if not filling.complete:
+            with torch.autocast(self.device.type, enabled=False):  # as where layers are filled
+                filling.finish()
+
+    @property
+    def device(self) -> torch.device:
+        """That of the last layer's text."""
+        return key_layers(self)[-1].text.lengths.device
+
+    def time_prefill(self, timed: bool) -> None:
+        """Whether a prefill's time is measured, all of which one stream has to spend then."""
+        key_layers(self)[0].filling.timed = timed
 
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""
@@ -482,6 +501,7 @@ class RotateKCache(RewindableCache):
             self._steps.forget()
         for layer in key_layers(self):
             layer.reset()
+            layer.filling.forget()
         forget_states(self)
 
 

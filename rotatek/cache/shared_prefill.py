@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
@@ -43,7 +44,7 @@ class _SharedLayer(CompressedLayer):
         out, states = full(), None
         self.plan.leave(module, out)
         for number, layer in enumerate(self.members):
-            with self._watch(number, key):
+            with _watch(None if self.watches is None else self.watches[number], key.device):
                 if isinstance(layer, PlannedLayer):
                     made = layer.store_prefill(module, query, key, value, states)
                     states = made if self.watches is None else None
@@ -58,12 +59,13 @@ class _SharedLayer(CompressedLayer):
         out: Tensor = full()
         return out
 
-    def _watch(self, number: int, key: Tensor) -> AbstractContextManager:
-        """A context around a member's work, which is timed where members are."""
-        if self.watches is None:
-            return nullcontext()
-        self.watches[number].append(Stopwatch(key.device))
-        return self.watches[number][-1]
+
+def _watch(watches: list[Stopwatch] | None, device: torch.device) -> AbstractContextManager:
+    """A context around a member's work, which is timed where members are."""
+    if watches is None:
+        return nullcontext()
+    watches.append(Stopwatch(device))
+    return watches[-1]
 
 
 class SharedPrefill(AttendingCache):
@@ -81,6 +83,10 @@ class SharedPrefill(AttendingCache):
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         self._members = members
+        self._timed = timed
+        for cache in members:
+            if isinstance(cache, RotateKCache):
+                cache.time_prefill(timed)
         watches = self._watches if timed else None
         shared = (
             _SharedLayer(number, plan, layers, watches)
@@ -94,7 +100,12 @@ class SharedPrefill(AttendingCache):
         )
 
     def end(self) -> None:
-        """The prefill is over: give every member a copy of the states."""
+        """The prefill is over: complete every member, and give it a copy of the states."""
+        for own, cache in zip(self._watches, self._members, strict=True):
+            if isinstance(cache, RotateKCache):
+                with _watch(own if self._timed else None, cache.device):
+                    cache.finish()
+                cache.time_prefill(False)
         self.plan.end()
         for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
             for layer in theirs:

@@ -28,9 +28,8 @@ class LayersOfOneForm:
     layers: LayerGroup
     shares: Tensor  # [n, 1, N] of `token_shares`
     sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
-    states: tuple[Tensor, Tensor] | None = None  # joined Keys and Values, where they are kept
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
         return self.layers.of("lengths").view(len(self.stores), -1)
@@ -114,7 +113,7 @@ class Batch:
             MomentStats.joined(each) for each in zip(*(g.sides for g in self.groups), strict=True)
         ]
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
         return joined([group.lengths for group in self.groups], 0)

@@ -18,6 +18,7 @@ from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from kernels.dispatch import solve
 from kernels.planes import (
@@ -34,11 +35,12 @@ from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
 from rotatek.errors import CalibrationUnusable
 from rotatek.methods import rotation
-from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.base import LayerStates, Rest
 from rotatek.methods.channels.batched_rotation import LayerGroup, held, layered
 from rotatek.methods.channels.bit_allocation import allot_groups, joined
 from rotatek.methods.channels.bit_bases import BitBases, MomentStats, find_axes
 from rotatek.methods.channels.byte_budget import within
+from rotatek.methods.channels.host_copies import to_device, to_host
 from rotatek.methods.channels.layer_batch import Batch, BitStore, LayersOfOneForm
 from rotatek.methods.channels.token_importance import STREAM_POWER, Importance, importance
 from rotatek.methods.rotation.stored_bases import LayerAxes
@@ -174,9 +176,9 @@ def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
 
 
 def measure(
-    stores: Sequence[BitStore], weighting: str, keep: bool = False, power: float = STREAM_POWER
+    stores: Sequence[BitStore], weighting: str, power: float = STREAM_POWER
 ) -> LayersOfOneForm:
-    """Moments and rates of layers alike, as `moments`, for `fill`; keep: their joined states."""
+    """Moments and rates of layers alike, as `moments`, for `allotted`."""
     layers = LayerGroup([held(store.pending) for store in stores])
     window = window_of(layers)
     sides = moments(layers, weighting, window, power)
@@ -188,22 +190,24 @@ def measure(
             sides = sides[0]._replace(offered=keys), sides[1]._replace(offered=values)
         else:
             sides = sides[0]._replace(shared=keys), sides[1]._replace(shared=values)
-    states = (window.keys, window.values) if keep else None
-    group = LayersOfOneForm(stores, layers, shares_of(layers, window), sides, states)
+    group = LayersOfOneForm(stores, layers, shares_of(layers, window), sides)
     for store, axes in zip(stores, known, strict=True):
         replaced = axes is not None and not axes.offered
         store.group, store.calibration = group, axes.digest if axes and replaced else ""
     return group
 
 
-def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None = None) -> None:
-    """Allot the bits of layers, all together, then quantise and pack them group by group.
+def allotted(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None = None) -> Rest:
+    """Allot the bits of layers, all together. Their numbers are on the way to the host then.
 
     Args:
         groups: those that share a budget.
         bits: a number, on average.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them; then `bits` is what that comes to before anything is counted.
+
+    Returns:
+        the rest: wait for these numbers, then quantise and pack the layers group by group.
     """
     place = groups[0].shares.device
     alike: dict[Hashable, list[LayersOfOneForm]] = {}
@@ -216,16 +220,20 @@ def fill(groups: Sequence[LayersOfOneForm], bits: float, smaller: float | None =
             batch.demand(found.energy, batch.lengths, found.numbers is not None, place)
             for batch, found in zip(batches, axes, strict=True)
         ]
-        allotted = allot_groups(claims, bits)
+        found_bits = allot_groups(claims, bits)
     else:
-        axes, allotted = within(batches, axes, smaller, place)
-    depths = [found.permute(2, 0, 1, 3, 4) for found in allotted]
+        axes, found_bits = within(batches, axes, smaller, place)
+    depths = [found.permute(2, 0, 1, 3, 4) for found in found_bits]
     levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
-    counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
-    tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
-    for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
-        pause()
-        _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
+    counts = to_host(joined([each.flatten(0, 1) for each in levels], 0))
+
+    def rest() -> None:
+        tables = counts().split([each.shape[0] * each.shape[1] for each in levels])  # the one wait
+        for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
+            pause()
+            _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
+
+    return rest
 
 
 def _columns(d: int, bits: float) -> int:
@@ -270,14 +278,14 @@ def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> lis
     tables = torch.stack(
         [each.flatten() for each in (first, _starts(words), _starts(widths.view(many, -1)))]
     )
-    tables = tables.to(device, non_blocking=True).view(3, 2 * n, heads)
+    tables = to_device(tables, device).view(3, 2 * n, heads)
     data, steps = _packed(batch, axes, levels, tables[0], words, int(widths.max()))
     row = torch.arange(int(widths.sum())) + torch.repeat_interleave(
         torch.arange(2 * n * heads) * c - _starts(widths), widths
     )
-    row = row.to(device, non_blocking=True)
-    scale = torch.zeros_like(axes.scale)
-    scale[..., : steps.shape[-1]] = axes.scale[..., : steps.shape[-1]] * steps
+    row = to_device(row, device)
+    scale, w = axes.scale, steps.shape[-1]
+    scale = scale * steps if w == scale.shape[-1] else pad(scale[..., :w] * steps, (0, c - w))
     sizes = widths.view(many, -1).sum(1).tolist()
     ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
     each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
@@ -352,8 +360,7 @@ def _group_packed(
     group: LayersOfOneForm, which: int, channels: Channels, places: Tensor, words: int
 ) -> tuple[Tensor, Tensor]:
     """A group's digits, `words` of them with heads at `places`, and the steps of its channels."""
-    kept = group.states
-    states = kept[which] if kept is not None else group.layers.of(("keys", "values")[which])
+    states = group.layers.of(("keys", "values")[which])
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
     if steps is None:

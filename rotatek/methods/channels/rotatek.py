@@ -37,6 +37,7 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
+    Rest,
     Study,
     full_visual,
     running_share,
@@ -61,8 +62,8 @@ from rotatek.methods.channels.mixed_precision import (
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
+    allotted,
     calibrated,
-    fill,
     measure,
     residual,
 )
@@ -73,6 +74,7 @@ from rotatek.methods.options import choice, option, options_of
 from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
 from rotatek.methods.shares import channels_kept
 
+TOGETHER: Final = 7  # layers: the first are measured early, and the last ones are few
 WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
 
@@ -167,13 +169,25 @@ class RotateK(RotationOptions):
         return BitStore(full_visual(states), states)
 
     def pack(self, stores: Sequence[Store], last: bool) -> None:
+        """`launch`, and the rest at once."""
+        rest = self.launch(stores, last)
+        if rest is not None:
+            rest()
+
+    @property
+    def measures_aside(self) -> bool:
+        """No: with bits it is built and tested in its order, but no GPU has timed it yet."""
+        return False
+
+    def launch(self, stores: Sequence[Store], last: bool, aside: bool = False) -> Rest | None:
         """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
         are kept in full, and copied once while they are joined. With adaptive widths or bits all
         heads share one budget, which is divided when all layers have been measured. Where a
         sample's pending layers take `WAITING_BYTES`, `allot="layers"` gives them their part of it,
-        and their full Keys and Values are freed.
+        and their full Keys and Values are freed. Beside the model's own work layers are measured
+        `TOGETHER` at a time, as they come.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
@@ -191,13 +205,15 @@ class RotateK(RotationOptions):
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
         power = STREAM_POWER if self.smaller is None else BYTES_POWER
-        for group in ready(unmeasured, most, shared):
-            measure(group, self.weighting, keep=shared, power=power)
-            pause()
-        if shared and waiting:
-            groups = {id(store.group): held(store.group) for store in waiting}
-            bits = min(held(self.bits_a_number), DEEPEST)
-            fill(list(groups.values()), bits, self.smaller)
+        due = shared or (aside and len(unmeasured) >= TOGETHER)
+        for group in ready(unmeasured, most, due):
+            measure(group, self.weighting, power)
+            if not aside:  # others who go ahead would do so on this stream
+                pause()
+        if not (shared and waiting):
+            return None
+        groups = {id(store.group): held(store.group) for store in waiting}
+        return allotted(list(groups.values()), min(held(self.bits_a_number), DEEPEST), self.smaller)
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
         """Those of the calibration file; with bits, its axes."""
