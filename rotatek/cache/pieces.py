@@ -38,21 +38,25 @@ class Slots:
     @classmethod
     def like(cls, query: Tensor, key: Tensor, value: Tensor) -> "Slots":
         """Slots for states of these shapes, each token's heads side by side."""
-        given = [torch.zeros_like(one.transpose(1, 2), memory_format=torch.contiguous_format)
-                 for one in (query, key, value)]  # fmt: skip
-        out = value.new_zeros(*given[0].shape[:3], value.shape[-1])
-        return cls(*(one.transpose(1, 2) for one in given), out)
+        out = value.new_zeros(len(query), *query.shape[2:0:-1], value.shape[-1])
+        return cls(_side_by_side(query), _side_by_side(key), _side_by_side(value), out)
 
     def real(self, rows: int, tokens: int) -> "Slots":
         """Views of the real rows and tokens."""
-        states = (one[:rows, :, :tokens] for one in (self.query, self.key, self.value))
-        return Slots(*states, self.out[:rows, :tokens])
+        query, key, value = (one[:rows, :, :tokens] for one in (self.query, self.key, self.value))
+        return Slots(query, key, value, self.out[:rows, :tokens])
+
+
+def _side_by_side(states: Tensor) -> Tensor:
+    """Zeros [B, H, T, d], a token's heads one after the other in memory."""
+    B, H, T, d = states.shape
+    return states.new_zeros(B, T, H, d).transpose(1, 2)
 
 
 class Break(NamedTuple):
-    """An attention call between two pieces: layer `index` attends for `module`."""
+    """An attention call between two pieces: layer number `layer` attends for `module`."""
 
-    index: int
+    layer: int
     module: nn.Module
     slots: Slots
 
@@ -147,7 +151,7 @@ class Chain:
 
     def _seen(self, model: PreTrainedModel, length: int) -> list[Tensor]:
         """What the attention calls are given, and the logits, where each call gives zeros."""
-        seen = []
+        seen: list[Tensor] = []
 
         def cut(found: Break) -> Tensor:
             slots = self._left(found).slots
@@ -184,10 +188,10 @@ class Chain:
         rows, tokens = ids.shape
         self._fill(ids, positions)
         real = {slots: slots.real(rows, tokens) for slots in self._slots.values()}
-        for graph, (index, module, slots) in zip(self.graphs, self.breaks, strict=False):
+        for graph, (number, module, slots) in zip(self.graphs, self.breaks, strict=False):
             graph.replay()
             pause()
-            layer, own = layers[index], real[slots]
+            layer, own = layers[number], real[slots]
             layer.logical += tokens
             out = layer.attend(module, own.query, own.key, own.value, _unasked)
             own.out.copy_(out)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from rotatek import load
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, question_graph, step_graph
@@ -146,6 +147,15 @@ def test_pictures_answer_the_same(picture: fixtures.Picture, recorded: list[Reco
                 said.append(pictures.ask(held, "what is the total?", 8))
     texts = [[answer.text for answer in answers] for answers in said]
     assert texts[0] == texts[1] and not any(answer.error for answer in said[1])
+
+
+def test_the_embedded_model(picture: fixtures.Picture, recorded: list[RecordedGraph]) -> None:
+    vlm = load("pocket", "cpu")
+    caches = read(vlm, Settings.of(bits=1), picture(150, 120, seed=1), picture(90, 200, seed=2))
+    recorded.clear()
+    check_same(vlm, caches[:1], words(19, 1))
+    check_same(vlm, caches, words(30, 2))
+    assert len(recorded) == 2 * (1 + len(key_layers(caches[0])))
 
 
 def test_threads_take_turns(
