@@ -22,8 +22,8 @@ NESTED: Final = ("kernels", "viz")  # packages of the checkout that a wheel hold
 APART: Final = ("pocket", "benchmarks")  # packages of the checkout that no wheel holds
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
-    "*.css", "*.js", "examples/*", "pocket/*", "pocket-llava/*", "results/*.json", "results/*.csv",
-    "traces/*.json",
+    "*.css", "*.js", "examples/*", "pocket/*", "pocket-llava/*", "pocket-smol/*",
+    "results/*.json", "results/*.csv", "traces/*.json",
 ]  # fmt: skip
 
 

@@ -44,6 +44,7 @@ from rotatek.methods.settings import Settings
 
 ARMS: Final[Mapping[str, Settings]] = {
     **{f"RotateK {bits:g} bits": Settings.of(bits=bits) for bits in (4, 3, 2, 1, 0.75)},
+    **{f"RotateK {n} times smaller": Settings.of(smaller=n) for n in (4, 8, 16)},
     **{f"KIVI {b} bits": Settings.of(channels="kivi", number_bits=b) for b in ("4", "3", "2")},
     **{
         f"TurboQuant {b} bits": Settings.of(channels="turboquant", number_bits=b)
@@ -51,6 +52,7 @@ ARMS: Final[Mapping[str, Settings]] = {
     },
 }
 KVTC_BITS: Final = (4, 3, 2, 1.5, 1, 0.75, 0.5)
+CALIBRATION: Final = 24  # further segments, at most, that calibrate KVTC
 
 
 @torch.inference_mode()
@@ -65,7 +67,7 @@ def stored_keys(
 ) -> Iterator[dict[str, Any]]:
     """Every arm's figures; `out` keeps `stored.csv`, their means.
 
-    Args are those of `benchmarks.real_keys.real_keys`; as many segments again calibrate KVTC.
+    Args are those of `benchmarks.real_keys.real_keys`; further segments calibrate KVTC.
     """
     out.mkdir(parents=True, exist_ok=True)
     lm, tokenizer = load(model, device, dtype)
@@ -73,8 +75,10 @@ def stored_keys(
     name, written, rows = Path(model).name.removesuffix(".gguf"), texts_of(texts), list[Row]()
     for context in contexts:
         length = BEFORE + context + QUESTION + 1 + SCORED
-        every = [ids.to(lm.device) for ids in segments_of(tokenizer, written, length, 2 * segments)]
-        asked, others = every[: len(every) // 2], every[len(every) // 2 :]
+        most = segments + CALIBRATION
+        every = [ids.to(lm.device) for ids in segments_of(tokenizer, written, length, most)]
+        count = min(segments, len(every) // 2)
+        asked, others = every[:count], every[count:]
         visual = torch.zeros_like(asked[0][:, : BEFORE + context + QUESTION], dtype=torch.bool)
         visual[:, BEFORE : BEFORE + context] = True
         arms = dict(ARMS) | calibrated(lm, others, visual, context)

@@ -28,7 +28,9 @@ Commands, each with --help:
 - `python -m pocket.training.averaging`: one model of several
 - `python -m pocket.evaluation`: measure a model
 - `python -m pocket.evaluation.score`: the same through the library, on pictures in files
+- `python -m pocket.evaluation.card`: the third model's card, from such figures
 - `python -m pocket.evaluation.freeform`: the pages for free-form questions
+- `python -m pocket.models.ship`: the third model's export, stored in 8 bits
 - `python -m pocket.plain`: SmolLM2's answers to plain instructions
 - `python -m pocket.costs`: the mixture, and the time to draw a picture of each kind
 - `python -m pocket.examples`: the gallery's images

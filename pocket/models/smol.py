@@ -7,7 +7,7 @@ another package's file, and stays as it is.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -201,14 +201,14 @@ def parts(model: Smol) -> Iterator[tuple[str, Tensor]]:
         yield name, factor.detach().bfloat16()
 
 
-def save_smol(model: Smol, folder: Path) -> None:
-    """Write the parts in shards of at most 9 MB, with all but the language model's files."""
+def write_parts(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """Write named tensors in shards of at most 9 MB, in place of those that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors"):
         old.unlink()
     shards: list[dict[str, Tensor]] = [{}]
     room = SHARD_BYTES
-    for name, value in parts(model):
+    for name, value in tensors:
         size = value.nbytes + ENTRY
         if size > room:
             shards.append({})
@@ -217,6 +217,11 @@ def save_smol(model: Smol, folder: Path) -> None:
         room -= size
     for number, shard in enumerate(shards, 1):
         save_file(shard, folder / f"parts-{number:05d}-of-{len(shards):05d}.safetensors")
+
+
+def save_smol(model: Smol, folder: Path) -> None:
+    """Write the parts in shards of at most 9 MB, with all but the language model's files."""
+    write_parts(parts(model), folder)
     model.config.save_pretrained(folder)
     GenerationConfig(
         eos_token_id=smollm2.IM_END,

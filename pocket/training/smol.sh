@@ -25,8 +25,8 @@
 # still high, .40 of the handmade pages were right.
 # Smoke: images_per_s of the last rows (with --echo 2 a picture counts twice), loader_wait_s near 0,
 # most_gb below 70, answer_loss falling from about 4 to below 3, pass_ms.
-# After the last link: the export into assets/pocket-smol (README.md, chat_template.jinja and all), then
-#   python -m pocket.evaluation --family smol; python -m pocket.evaluation.score --model pocket-smol FILES
+# After the last link: python -m pocket.models.ship EXPORT assets/pocket-smol, then measure, then
+#   python -m pocket.evaluation.card RESULT_FOLDER assets/pocket-smol
 # and pocket/README.md says what else belongs to new weights.
 # STAND_IN=1: random numbers in place of SmolLM2, for the smoke alone; speed and memory are the same.
 # TINY=1 runs links 1 and 2 in a few seconds each, without a GPU and without SmolLM2.

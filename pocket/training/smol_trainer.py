@@ -28,7 +28,7 @@ from pocket.training.optimiser import optimisers
 from pocket.training.smol_data import PLAIN_EVERY, SmolOptions, make_smol
 from pocket.training.trainer import Trainer
 from rotatek.models import smollm2
-from rotatek.models.assembly import VISUAL, is_apart
+from rotatek.models.assembly import VISUAL, is_apart, stored
 from rotatek.models.smollm2 import Shape
 
 BLOCK: Final = "blocks."
@@ -132,9 +132,7 @@ def continued(model: Smol, folder: Path) -> None:
     Raises:
         ValueError: where its parts are not those of `model`.
     """
-    found: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("parts*.safetensors")):
-        found |= load_file(file)
+    found = stored(folder)
     own = dict(parts(model))
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in found.items()}:
         raise ValueError(f"the parts in {folder} have other shapes than this model")

@@ -112,7 +112,9 @@ def doubt_of(
     from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    said = measured_doubt(engine.vlm.name, sure, lambda: any_photo(pictures), shown=shown)
+    said = measured_doubt(
+        engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures), shown=shown
+    )
     return said or None
 
 

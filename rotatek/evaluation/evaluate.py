@@ -150,12 +150,15 @@ class Evaluation:
 
 
 def _work(runner: Runner, units: list[Unit], end: float | None) -> bool:
-    """Answer with a progress bar on stderr, until the clock's `end`; False if that came first."""
-    total = size(units)
+    """Answer with a progress bar on stderr, until a further step may pass the clock's `end`; False
+    if some are left."""
+    total, longest, began = size(units), 0.0, time.monotonic()
     with tqdm(total=total, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
         for added in runner.run(units):
             bar.update(added)
-            if end is not None and time.monotonic() > end:
+            now = time.monotonic()
+            longest, began = max(longest, now - began), now
+            if end is not None and now + longest > end:
                 return bar.n >= total
     return True
 

@@ -13,6 +13,7 @@ from rotatek.paths import assets
 
 READERS: Final = "pocket"  # how names of models begin that know documents and nothing else
 DOUBT: Final = 2 / 3  # an answer is doubted where fewer than this share are right
+TALKER: Final = "pocket-smol"  # which answers plain instructions, too
 UNKNOWN: Final = 0.7  # and, where there are no counts, below this confidence
 LEAST: Final = 20  # answers that a bin must have counted
 SIDE: Final = 384  # pixels at which a picture's colours are counted
@@ -20,11 +21,19 @@ STEPS: Final = 16  # per colour channel
 COMMON: Final = 16  # colours that hold nearly all of a document
 PHOTO: Final = 0.75  # documents measured .83 to 1.0, harmed ones included; most photographs less
 
+# what the embedded models were taught to say where they decline, in small letters
+DECLINES: Final = (
+    "not in the image", "i only read documents, and this picture shows none",
+)  # fmt: skip
+
 PHOTO_NOTE: Final = (
     "I read documents; this looks like a photograph, of which this small model knows nothing."
 )
 TEXT_NOTE: Final = (
     "I read documents; without a picture this small model knows nothing. Add one and ask about it."
+)
+TALK_NOTE: Final = (
+    "Without a picture this is a small language model, which is often wrong. Check what it says."
 )
 
 
@@ -53,24 +62,29 @@ def measured() -> Mapping[str, Sequence[Bin]]:
 
 def doubt(
     model: str,
+    answer: str,
     confidence: float,
     is_of_photo: Callable[[], bool],
     bins: Mapping[str, Sequence[Bin]],
 ) -> str:
     """One calm sentence about an answer, or none.
 
+    What an embedded model says of a photograph is doubted however sure it is, unless it declines.
+    Of a document an unsure decline is doubted as other answers are: most of these are wrong.
+
     Args:
         model: by its name on offer.
+        answer: its text.
         confidence: the geometric mean of the probabilities of the answer's tokens.
-        is_of_photo: whether a picture that was asked about is a photograph; called where it
-            matters.
+        is_of_photo: whether a picture that was asked about is a photograph; called for embedded
+            models alone.
         bins: by model; unmeasured models are doubted at low confidence alone.
     """
+    if model.startswith(READERS) and is_of_photo():
+        return "" if is_decline(answer) else PHOTO_NOTE
     mine = bins.get(model, ())
     if not doubted(confidence, mine):
         return ""
-    if model.startswith(READERS) and is_of_photo():
-        return PHOTO_NOTE
     right = share_right(confidence, mine)
     said = f"The model is unsure: the mean probability of its tokens is {_percent(confidence)}."
     if right is None:
@@ -79,22 +93,33 @@ def doubt(
 
 
 def measured_doubt(
-    model: str, confidence: float | None, is_of_photo: Callable[[], bool], *, shown: bool = True
+    model: str,
+    answer: str,
+    confidence: float | None,
+    is_of_photo: Callable[[], bool],
+    *,
+    shown: bool = True,
 ) -> str:
-    """`doubt` under what this installation brings; none for unmeasured models.
+    """`doubt` under what this installation brings; of other models, for measured ones alone.
 
     Args:
         model: by its name on offer.
+        answer: as of `doubt`.
         confidence: None where there is no answer.
         is_of_photo: as of `doubt`.
         shown: whether there was a picture; without one the measure does not hold.
     """
     bins = measured()
-    if confidence is None or not bins.get(model):
+    if confidence is None or not (model.startswith(READERS) or bins.get(model)):
         return ""
     if not shown:
-        return TEXT_NOTE
-    return doubt(model, confidence, is_of_photo, bins)
+        return TALK_NOTE if model == TALKER else TEXT_NOTE
+    return doubt(model, answer, confidence, is_of_photo, bins)
+
+
+def is_decline(answer: str) -> bool:
+    """Whether an answer says only that there is nothing to answer from."""
+    return answer.strip().rstrip(".").lower() in DECLINES
 
 
 def doubted(confidence: float, bins: Sequence[Bin]) -> bool:

@@ -29,6 +29,7 @@ FORM: Final = 1  # of what is written; another one is put together anew
 LANGUAGE: Final = "model.language_model."
 VISUAL: Final = "model.visual."
 DOWN, UP = "down", "up"  # the two factors, [r, in] and [out, r]
+STEP: Final = ".step"  # ends the name of an int8 matrix's steps, float16 [rows]
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -85,7 +86,7 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
     try:
         recipe = json.loads((parts / RECIPE).read_text(encoding="utf-8"))
         wanted, scale = recipe["sha256"], float(recipe["scale"])
-        own = dict(_tensors(parts))
+        own = stored(parts)
     except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as exc:
         raise WeightsDamaged from exc
     if wanted != smollm2.SHA256:
@@ -112,6 +113,21 @@ def merged(weight: Tensor, own: dict[str, Tensor], name: str, scale: float) -> T
     if stem + UP in own:
         weight = weight + scale * (own[stem + UP].float() @ own[stem + DOWN].float())
     return weight.bfloat16().contiguous()
+
+
+def stored(parts: Path) -> dict[str, Tensor]:
+    """The tensors of a folder's shards by name; those of int8 as float32, times their rows' steps.
+
+    Raises:
+        SafetensorError: for a shard that cannot be read.
+        KeyError: for an int8 matrix without its steps.
+    """
+    found = dict(_tensors(parts))
+    steps = {name: found.pop(name) for name in list(found) if name.endswith(STEP)}
+    for name, value in found.items():
+        if value.dtype == torch.int8:
+            found[name] = value.float() * steps[name + STEP].float()[:, None]
+    return found
 
 
 def _tensors(parts: Path) -> Iterator[tuple[str, Tensor]]:

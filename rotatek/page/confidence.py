@@ -19,4 +19,4 @@ def note(run: Run, bins: Mapping[str, Sequence[Bin]]) -> str:
     def is_of_photo() -> bool:
         return bool(run.remember(("photo",), lambda: is_photo(run.pixels)))
 
-    return doubt(run.model, confidence, is_of_photo, bins)
+    return doubt(run.model, done.answer, confidence, is_of_photo, bins)

@@ -286,7 +286,7 @@ class Pictures:
         if found is None:
             return ""
         photo = found.photo
-        return measured_doubt(self.engine.vlm.name, answer.confidence, lambda: photo)
+        return measured_doubt(self.engine.vlm.name, answer.text, answer.confidence, lambda: photo)
 
     def ask(
         self,

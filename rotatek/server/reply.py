@@ -279,7 +279,10 @@ def doubt_of(reply: Reply) -> str | None:
     done = reply.column.finished
     sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
     pictures = reply.call.request.images
-    said = measured_doubt(reply.call.model, sure, lambda: any_photo(pictures), shown=bool(pictures))
+    answer = "" if done is None else done.answer
+    said = measured_doubt(
+        reply.call.model, answer, sure, lambda: any_photo(pictures), shown=bool(pictures)
+    )
     return said or None
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from pocket.generate import make_document
+from pocket.questions.declining import DECLINED
+from pocket.questions.templates import ABSENT
 from rotatek.compare.columns import titled
 from rotatek.engine.events import Finished, Prefilled
 from rotatek.inputs.request import open_image
@@ -40,11 +42,13 @@ def landscape(seed: int) -> np.ndarray:
 MEASURED = {"kv_bytes": 480, "kv_bytes_full": 1000}
 
 
-def answered(pixels: np.ndarray, confidence: float, model: str = "pocket") -> Run:
+def answered(
+    pixels: np.ndarray, confidence: float, model: str = "pocket", answer: str = "an answer"
+) -> Run:
     """A run whose uncompressed answer has this confidence."""
     run = start(titled(Settings(), []), pixels, "?", model)
     for title in run.columns:
-        run.take(Finished(title, "an answer", 4, 1.0, MEASURED | {"confidence": confidence}))
+        run.take(Finished(title, answer, 4, 1.0, MEASURED | {"confidence": confidence}))
     return run
 
 
@@ -72,8 +76,21 @@ def test_the_gallery_is_made_of_documents(root: Path) -> None:
 
 def test_a_sure_answer_gets_no_caution(document: np.ndarray) -> None:
     assert confidence.note(answered(document, 0.99), BINS) == ""
-    assert confidence.note(answered(landscape(0), 0.99), BINS) == ""
     assert confidence.note(answered(document, 0.99, "qwen2.5-vl-7b"), BINS) == ""
+    assert confidence.note(answered(landscape(0), 0.99, "qwen2.5-vl-7b"), BINS) == ""
+
+
+@pytest.mark.parametrize("sure", [0.4, 0.93, 0.999])
+def test_a_photograph_gets_one_however_sure_the_answer(sure: float) -> None:
+    for model, bins in (("pocket", BINS), ("pocket-smol", {})):
+        assert confidence.note(answered(landscape(0), sure, model), bins) == doubt.PHOTO_NOTE
+
+
+@pytest.mark.parametrize("said", [DECLINED, ABSENT, "Not in the image."])
+def test_to_decline_a_photograph_gets_none_however_unsure(document: np.ndarray, said: str) -> None:
+    assert confidence.note(answered(landscape(0), 0.6, answer=said), BINS) == ""
+    assert confidence.note(answered(landscape(0), 0.6, answer=f"{said} 12"), BINS)
+    assert "is unsure" in confidence.note(answered(document, 0.6, answer=said), BINS)
 
 
 def test_an_unsure_answer_says_how_often_such_are_right(document: np.ndarray) -> None:

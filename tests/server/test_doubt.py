@@ -18,7 +18,13 @@ from rotatek.cli import main as command
 from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, measured, measured_doubt
+from rotatek.inspect.doubt import (
+    PHOTO_NOTE,
+    TALK_NOTE,
+    TEXT_NOTE,
+    measured,
+    measured_doubt,
+)
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.server.chat_app import ChatApp
@@ -57,11 +63,11 @@ def client(engine: Engine) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def page_says(picture: Image.Image, sure: float, model: str = "pocket") -> str:
+def page_says(picture: Image.Image, answer: str, sure: float) -> str:
     """The page's caution below an answer of this confidence."""
-    run = start(titled(Settings(), []), np.asarray(picture), QUESTION, model)
+    run = start(titled(Settings(), []), np.asarray(picture), QUESTION, "pocket")
     for title in run.columns:
-        run.take(Finished(title, "x", 4, 1.0, {"confidence": sure, "kv_bytes": 1}))
+        run.take(Finished(title, answer, 4, 1.0, {"confidence": sure, "kv_bytes": 1}))
     return confidence.note(run, measured())
 
 
@@ -74,8 +80,9 @@ def test_the_api_doubts_as_the_page_does(client: openai.OpenAI) -> None:
     """Photographs are never answered in good faith, and most documents are."""
     said: dict[Any, list[str]] = {photo: [], document: []}
     for kind, seed in PICTURES:
-        told = ask(client, picture := kind(seed)).rotatek
-        assert (told["doubt"] or "") == page_says(picture, told["confidence"])
+        said_now = ask(client, picture := kind(seed))
+        told, answer = said_now.rotatek, said_now.choices[0].message.content
+        assert (told["doubt"] or "") == page_says(picture, answer, told["confidence"])
         said[kind].append(told["doubt"] or "")
     assert said[photo].count(PHOTO_NOTE) >= 22 and PHOTO_NOTE not in said[document]
     assert said[document].count("") >= 12
@@ -114,7 +121,7 @@ def test_the_command_line_doubts_as_the_page_does(
     for name, picture in pictures.items():
         out, _ = run("ask", tmp_path / f"{name}.png", QUESTION, "--json")
         told = json.loads(out)
-        assert (told["doubt"] or "") == page_says(picture, told["confidence"])
+        assert (told["doubt"] or "") == page_says(picture, told["answer"], told["confidence"])
         _, err = run("ask", tmp_path / f"{name}.png", QUESTION)
         assert err.strip() == (told["doubt"] or "")
     store, table = tmp_path / "store", tmp_path / "answers.csv"
@@ -125,16 +132,18 @@ def test_the_command_line_doubts_as_the_page_does(
     for told in map(json.loads, out.splitlines()):
         picture = pictures[Path(told["page"]).stem]
         assert told.get("doubt", "") == rows[told["page"]]["doubt"]
-        assert told.get("doubt", "") == page_says(picture, told["confidence"])
+        assert told.get("doubt", "") == page_says(picture, told["answer"], told["confidence"])
     assert sum(bool(row["doubt"]) for row in rows.values()) >= 2
     _, err = run("ask", "--store", store, QUESTION)
     assert "of 4 answers are doubtful" in err
 
 
 def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
-    assert measured_doubt("qwen2.5-vl-7b", 0.1, lambda: True) == ""
-    assert measured_doubt("pocket", None, lambda: True) == ""
-    assert measured_doubt("qwen2.5-vl-7b", 0.1, lambda: True, shown=False) == ""
+    assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True) == ""
+    assert measured_doubt("pocket", "", None, lambda: True) == ""
+    assert measured_doubt("pocket-new", "x", 0.99, lambda: True) == PHOTO_NOTE
+    assert measured_doubt("pocket-smol", "x", 0.99, lambda: True, shown=False) == TALK_NOTE
+    assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True, shown=False) == ""
     body = {"model": "tiny", "messages": asked(photo(0)), "max_tokens": 2}
     told = httpx.post(f"{address}/v1/chat/completions", json=body).json()
     assert told["rotatek"]["doubt"] is None

@@ -81,7 +81,8 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
 @pytest.mark.parametrize("path", [one for one in ARCHIVES if "handmade" in one.name], ids=str)
 def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> None:
     head, rows = lines(path)
-    vlm = load("pocket", "cpu", getattr(torch, head["model"]["dtype"]))
+    name, dtype = head["model"]["name"], getattr(torch, head["model"]["dtype"])
+    vlm = load(name, "cpu", dtype)
     questions = (HANDMADE / "questions.jsonl").read_text().splitlines()
     names = [json.loads(line)["image"] for line in questions]
     flat = [Settings.from_dict(one) for one in head["settings"]]

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
+from pocket.models.ship import in_steps, ship
 from pocket.models.smol import TINY, Language, Smol, random_state, save_smol, smol_config
 from rotatek import errors
 from rotatek.models import assembly, loading, smollm2
@@ -117,7 +119,7 @@ def test_the_first_load_makes_a_checkpoint_and_later_ones_read_it(
         made, dtype=torch.float32, output_loading_info=True
     )
     assert not report["missing_keys"] and not report["unexpected_keys"]
-    own = dict(assembly._tensors(parts))
+    own = assembly.stored(parts)
     name = "model.language_model.layers.1.self_attn.k_proj."
     base = dict(smollm2.weights(language))["layers.1.self_attn.k_proj.weight"]
     change = own[name + "up"].float() @ own[name + "down"].float()
@@ -136,6 +138,40 @@ def test_other_weights_are_put_together_anew(parts: Path) -> None:
     recipe = json.loads((parts / "language.json").read_text()) | {"scale": 1.0}
     (parts / "language.json").write_text(json.dumps(recipe))
     assert assembly.whole(parts) != first
+
+
+def test_the_shipped_form_says_what_the_export_says(parts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shipped"
+    ship(parts, folder)
+    assert {f.name for f in folder.iterdir()} >= {"config.json", "language.json"}
+    exact, short = assembly.stored(parts), assembly.stored(folder)
+    assert exact.keys() == short.keys()
+    for name, value in exact.items():
+        if value.dtype == torch.float8_e4m3fn or value.ndim == 1:  # the tower stays as it is
+            assert short[name].dtype == value.dtype
+            assert torch.equal(short[name].float(), value.float()), name
+        else:
+            most = value.float().abs().amax(1, keepdim=True)
+            assert ((short[name] - value.float()).abs() <= most / 250).all(), name
+    vlm = loading.load(folder, "cpu")
+    assert vlm.family == "qwen2_5_vl"
+    with pytest.raises(ValueError, match="of its own"):
+        ship(parts, parts)
+
+
+def test_rows_of_zeros_and_tiny_numbers_stay_numbers() -> None:
+    values, steps = in_steps(torch.tensor([[0.0, 0.0], [1e-9, -1e-9], [1.0, -0.5]]))
+    assert values.tolist() == [[0, 0], [0, 0], [127, -64]] and steps[:2].eq(0).all()
+
+
+def test_an_eight_bit_matrix_without_its_steps_is_damaged(parts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shipped"
+    ship(parts, folder)
+    for file in folder.glob("parts*.safetensors"):
+        kept = {k: v for k, v in load_file(file).items() if not k.endswith(assembly.STEP)}
+        save_file(kept, file)
+    with pytest.raises(errors.WeightsDamaged):
+        assembly.whole(folder)
 
 
 def test_a_language_model_that_is_not_there_is_said_in_one_sentence(

@@ -11,7 +11,7 @@ from rotatek.methods import rotation
 from rotatek.methods.channels.batched_rotation import held
 from rotatek.methods.rotation.stored_bases import SharedAxes, rounded, turned, unit_axes
 
-RIDGE: Final = 1e-6  # of a row's weight, so that rows nearly alike can be told apart
+RIDGE: Final = 1e-6  # of a row's weight, so that rows nearly alike stay distinct
 
 
 class MomentStats(NamedTuple):

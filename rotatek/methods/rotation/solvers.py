@@ -156,15 +156,13 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     finite = covariance.abs().amax((-2, -1), keepdim=True) < float("inf")
     covariance = torch.where(finite, covariance, 0.0)
-    d = covariance.shape[-1]
     ridge = BLOCK_RIDGE * covariance.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
     left = covariance.clone()
     left.diagonal(dim1=-2, dim2=-1).add_(ridge.clamp(min=torch.finfo(torch.float32).tiny))
     basis = covariance[..., :0]
     while basis.shape[-1] < k:
         width = min(BLOCK, k - basis.shape[-1])
-        start = private_start(d, width, covariance.device, torch.float32)
-        found = solve("subspace", left, width, BLOCK_ITERATIONS, None, start)
+        found = _block(left, width)
         if found is None:
             basis, energy = full_basis(covariance, dtype=torch.float32)
             return basis[..., :k], energy[..., :k]
@@ -178,6 +176,15 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
     energy, order = energy.sort(dim=-1, descending=True)
     return basis.gather(-1, order[..., None, :].expand_as(basis)), energy
+
+
+def _block(covariance: Tensor, width: int) -> Tensor | None:
+    """The first columns [..., d, width] of a remainder, where a GPU finds them: heads that are too
+    wide for the kernel by plain iteration, as eigh on the host takes 17 ms a matrix of 512."""
+    d, device = covariance.shape[-1], covariance.device
+    start = private_start(d, width, device, torch.float32)
+    found: Tensor | None = solve("subspace", covariance, width, BLOCK_ITERATIONS, None, start)
+    return subspace_basis(covariance, width) if found is None and covariance.is_cuda else found
 
 
 def _without(covariance: Tensor, basis: Tensor) -> Tensor:
