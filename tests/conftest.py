@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,8 +95,8 @@ def together() -> Together:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
     """Every step can be captured, by recording it."""
-    from rotatek.cache import step_graph
-    from tests.recorded import RecordedGraph
+    from rotatek.cache import question_graph, step_graph
+    from tests.recorded import RecordedGraph, RecordedMemory
 
     made: list[RecordedGraph] = []
 
@@ -105,16 +104,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
         made.append(RecordedGraph(device, work))
         return made[-1]
 
-    @contextmanager
-    def recording(device: "torch.device") -> Iterator[Callable[[], RecordedGraph]]:
-        def begin() -> RecordedGraph:
-            made.append(RecordedGraph(device))
+    class Memory(RecordedMemory):
+        def begin(self) -> RecordedGraph:
+            made.append(super().begin())
             return made[-1]
 
-        yield begin
-
     monkeypatch.setattr(step_graph, "capture", record)
-    monkeypatch.setattr(step_graph, "recording", recording)
+    monkeypatch.setattr(question_graph, "GraphMemory", Memory)
     monkeypatch.setattr(step_graph, "capturable", lambda device: True)
     return made
 

@@ -4,8 +4,8 @@ What a graph freezes is frozen here too: numbers that the host worked out, shape
 cannot be captured (a number read back from the device) fails here, too.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -42,7 +42,7 @@ class _Recorder(TorchDispatchMode):
 
 class RecordedGraph:
     """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it; without
-    `work`, as its `recording` begins it."""
+    `work`, as its `GraphMemory` begins it."""
 
     made: list["RecordedGraph"] = []
 
@@ -70,6 +70,28 @@ class RecordedGraph:
         for func, args, kwargs, out in self.calls:
             again = func(*args, **kwargs)
             _write(out, again)
+
+
+class RecordedMemory:
+    """Replaces `rotatek.cache.step_graph.GraphMemory`; its graphs keep what they compute."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.graphs: list[RecordedGraph] = []
+
+    @property
+    def bytes(self) -> int:
+        outs = [call[-1] for graph in self.graphs for call in graph.calls]
+        return sum(out.nbytes for out in outs if isinstance(out, Tensor))
+
+    def begin(self) -> RecordedGraph:
+        graph = RecordedGraph(self.device)
+        self.graphs.append(graph)
+        return graph
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], RecordedGraph]]:
+        yield self.begin
 
 
 def _write(old: Any, new: Any) -> None:

@@ -9,6 +9,7 @@ right: attention is causal, and a layer is given the real rows alone.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -18,9 +19,9 @@ from transformers import PreTrainedModel
 from rotatek.bridge.attention import pause, stoppable
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers
-from rotatek.cache import step_graph
+from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import AttendingCache, CompressedLayer
-from rotatek.cache.step_graph import CaptureFailed
+from rotatek.cache.step_graph import CaptureFailed, GraphMemory
 
 FAR: Final = 1 << 20  # tokens: a cache's length that must change nothing in the pieces
 
@@ -89,7 +90,12 @@ class Chain:
     """The pieces of one model for questions of one padded shape, and what they read and write."""
 
     def __init__(
-        self, model: PreTrainedModel, shape: tuple[int, int], ids: Tensor, positions: Tensor
+        self,
+        model: PreTrainedModel,
+        shape: tuple[int, int],
+        ids: Tensor,
+        positions: Tensor,
+        memory: GraphMemory,
     ) -> None:
         """Capture them. Runs the pass twice: for lazy initialisation, and to see that it depends on
         the cache's length nowhere but in its positions.
@@ -99,6 +105,7 @@ class Chain:
             shape: of `padded`.
             ids: [B, T] of a first question.
             positions: [..., B, T].
+            memory: of the graphs, which no other thread's replay uses meanwhile.
 
         Raises:
             Exception: whatever went wrong; nothing is left behind.
@@ -113,8 +120,14 @@ class Chain:
         near, far = (self._seen(model, length) for length in (0, FAR))
         if not all(map(torch.equal, near, far)):
             raise CaptureFailed("the model's layers read the length of a cache")
-        with step_graph.recording(ids.device) as begin:
+        with memory.recording() as begin:
             self._capture(model, begin)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its own, beside those of its graphs' memory."""
+        slots = (vars(each).values() for each in self._slots.values())
+        return storage_bytes([self.ids, self.positions, self.last, *chain(*slots)])
 
     def _fill(self, ids: Tensor, positions: Tensor) -> None:
         rows, tokens = ids.shape

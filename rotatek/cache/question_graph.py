@@ -16,20 +16,23 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rotatek.bridge.attention import is_watched
+from rotatek.bridge.attention import is_hooked, is_watched
 from rotatek.bridge.fitness import attention_layers, decoder_layers
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import step_graph
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.layer import AttendingCache
 from rotatek.cache.pieces import Chain
+from rotatek.cache.step_graph import GraphMemory
 
 log = logging.getLogger(__name__)
 
 STEP: Final = 16  # tokens: questions are padded to a multiple
 LONGEST: Final = 128  # tokens of a question
 MOST_ROWS: Final = 512  # tokens of all questions of a pass; a longer one keeps the GPU busy itself
-KEPT: Final = 8  # chains of a model: the least recently used one goes
+# Chains of a model: one for each padded length of a picture's questions. For 7 billion parameters a
+# chain is 29 graphs, whose nodes the driver keeps, and 9 MB of slots at most; the rest is shared.
+KEPT: Final = LONGEST // STEP
 
 
 def padded(rows: int, tokens: int) -> tuple[int, int] | None:
@@ -41,13 +44,21 @@ def padded(rows: int, tokens: int) -> tuple[int, int] | None:
 
 class QuestionGraphs:
     """The chains of one model. They are made when first needed, each for questions of one padded
-    shape, and made anew where the model's weights have moved."""
+    shape, and made anew where the model's weights, modules or hooks have changed. The least
+    recently used ones go where there are more than `KEPT`.
+
+    Attributes:
+        bytes: of the device's memory that the chains hold.
+    """
 
     def __init__(self) -> None:
+        self.bytes = 0
         self._lock = threading.Lock()
-        self._chains: OrderedDict[tuple, Chain | None] = OrderedDict()  # None: cannot be captured
+        self._chains: OrderedDict[tuple, Chain] = OrderedDict()
+        self._memory: GraphMemory | None = None  # of all graphs: one question is read at a time
+        self._failed: set[tuple] = set()  # kinds of questions that cannot be captured
         self._modules: list[nn.Module] = []  # that the chains read
-        self._weights: list[int] = []  # where theirs are
+        self._seen: list[Any] = []  # what was found on them
         self._warned = False
 
     @torch.inference_mode()
@@ -69,7 +80,8 @@ class QuestionGraphs:
             kernel by kernel, and the cache is unchanged.
 
         Raises:
-            Stopped: where the context's `stoppable` flag is set.
+            Exception: what went wrong in a replay, or `Stopped` where the context's `stoppable`
+                flag is set; the cache is unchanged.
         """
         shape, ours = padded(*ids.shape), isinstance(cache, AttendingCache)
         if shape is None or not (ours and cache.only_grows and _serves(model, ids)):
@@ -81,60 +93,84 @@ class QuestionGraphs:
             found = self._chain(model, shape, ids, positions)
             if found is None:
                 return None
-            logits = found.run(ids, positions, key_layers(cache))
-            synchronise(ids.device)  # the next question is written to the same tensors
+            counters = cache.counters()
+            try:
+                logits = found.run(ids, positions, key_layers(cache))
+                synchronise(ids.device)  # the next question is written to the same tensors
+            except Exception:
+                cache.rewind(counters)
+                raise
         cache.end()
         return logits
 
-    def forget(self) -> None:
-        """Free the chains, unless a question is being read."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._chains.clear()
-            finally:
-                self._lock.release()
+    def forget(self, reason: str = "") -> None:
+        """Free the chains, as soon as no question is being read; reason: what failed, if any."""
+        with self._lock:
+            self._drop()
+            if reason:
+                self._warn(reason)
+
+    def _drop(self) -> None:
+        self._chains.clear()
+        self._memory, self.bytes = None, 0
+
+    def _warn(self, reason: str, error: Exception | None = None) -> None:
+        if not self._warned:
+            log.warning("a question is launched kernel by kernel: %s", reason, exc_info=error)
+        self._warned = True
 
     def _chain(
         self, model: PreTrainedModel, shape: tuple[int, int], ids: Tensor, positions: Tensor
     ) -> Chain | None:
         """The chain for a shape, captured now if it is new."""
         roots = _roots(model)
-        if self._modules[: len(roots)] != roots or _addresses(self._modules) != self._weights:
-            self._chains.clear()
-            self._modules = [*roots, *(one for root in roots for one in root.modules())]
-            self._weights = _addresses(self._modules)
+        if self._modules[: len(roots)] != roots or _seen_on(self._modules) != self._seen:
+            self._drop()
+            self._failed.clear()
+            self._modules = _called(model, roots)
+            self._seen = _seen_on(self._modules)
         kind = (*shape, positions.shape[:-2], positions.dtype)
+        if kind not in self._chains and kind not in self._failed:
+            self._capture(kind, model, shape, ids, positions)
         if kind not in self._chains:
-            while len(self._chains) >= KEPT:
-                self._chains.popitem(last=False)
-            self._chains[kind] = self._captured(model, shape, ids, positions)
+            return None
         self._chains.move_to_end(kind)
         return self._chains[kind]
 
-    def _captured(
-        self, model: PreTrainedModel, shape: tuple[int, int], ids: Tensor, positions: Tensor
-    ) -> Chain | None:
+    def _capture(
+        self,
+        kind: tuple,
+        model: PreTrainedModel,
+        shape: tuple[int, int],
+        ids: Tensor,
+        positions: Tensor,
+    ) -> None:
+        """Add a chain. A capture that fails is not tried again, and frees the others: they may hold
+        the memory that it lacked."""
+        self._failed.add(kind)
         if len(attention_layers(model)) != len(decoder_layers(model)):
-            return None  # states, or Keys of other layers
-        if not all(_is_on(module, ids.device) for module in self._modules):
-            return None
+            return  # states, or Keys of other layers
+        if not all(_is_plain(module, ids.device) for module in self._modules):
+            return
+        while len(self._chains) >= KEPT:
+            self._chains.popitem(last=False)
+        if not self._chains:
+            self._memory = GraphMemory(ids.device)
+        assert self._memory is not None
         try:
-            return Chain(model, shape, ids, positions)
+            self._chains[kind] = Chain(model, shape, ids, positions, self._memory)
         except Exception as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                self._chains.clear()
-            if not self._warned:
-                log.warning("questions are launched kernel by kernel: %s", error, exc_info=True)
-            self._warned = True
-            return None
+            self._drop()
+            self._warn(str(error), error)
+            return
+        self._failed.discard(kind)
+        self.bytes = self._memory.bytes + sum(one.bytes for one in self._chains.values())
 
 
 def _serves(model: PreTrainedModel, ids: Tensor) -> bool:
-    """Whether a call of a model runs its own code alone, on a GPU, and no query is recorded."""
-    bare = vars(model).get("forward") is None and not model.training
-    bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
-    plain = not (torch.is_autocast_enabled(ids.device.type) or is_watched())
-    return bare and plain and step_graph.capturable(ids.device)
+    """Whether a call of a model is one of inference on a GPU, and no query is recorded."""
+    plain = not (model.training or torch.is_autocast_enabled(ids.device.type) or is_watched())
+    return plain and step_graph.capturable(ids.device)
 
 
 def _roots(model: PreTrainedModel) -> list[nn.Module]:
@@ -143,17 +179,33 @@ def _roots(model: PreTrainedModel) -> list[nn.Module]:
     return [module for module in ends if module is not None]
 
 
-def _is_on(module: nn.Module, device: torch.device) -> bool:
-    """Whether a module's own weights are on a device, and accelerate moves none there."""
-    own = chain(module._parameters.values(), module._buffers.values())
-    return not hasattr(module, "_hf_hook") and all(t is None or t.device == device for t in own)
+def _called(model: PreTrainedModel, roots: Sequence[nn.Module]) -> list[nn.Module]:
+    """All modules that a pass over text calls: the roots, those inside them, those around them."""
+    inside = dict.fromkeys([*roots, *chain.from_iterable(root.modules() for root in roots)])
+    others = (module for module in model.modules() if module not in inside)
+    return [*inside, *(one for one in others if not inside.keys().isdisjoint(one.modules()))]
 
 
-def _addresses(modules: Sequence[nn.Module]) -> list[int]:
-    """Where the weights of modules are, and which modules are inside them."""
-    found: list[int] = []
+def _is_plain(module: nn.Module, device: torch.device) -> bool:
+    """Whether a module runs its class's own code, on weights that stay where they are on a device:
+    accelerate moves none there, no hook has to see each call, and no adapter can be switched."""
+    own = (t for t in chain(module._parameters.values(), module._buffers.values()) if t is not None)
+    here = all(t.device == device and (t.data_ptr() or not t.numel()) for t in own)
+    changed = {"forward", "_hf_hook"} & vars(module).keys() or hasattr(module, "_disable_adapters")
+    return here and not (changed or is_hooked(module))
+
+
+def _seen_on(modules: Sequence[nn.Module]) -> list[Any]:
+    """What a chain depends on: where the weights of modules are and of what type, which modules are
+    inside them, and whether anybody hooked or replaced their code."""
+    found: list[Any] = []
     for module in modules:
         for own in (module._parameters, module._buffers):
-            found += [tensor.data_ptr() for tensor in own.values() if tensor is not None]
+            for tensor in own.values():
+                if tensor is not None:
+                    found += tensor.data_ptr(), tensor.dtype
         found += map(id, module._modules.values())
+        found.append(vars(module).get("forward"))
+        if (module._forward_pre_hooks or module._forward_hooks) and is_hooked(module):
+            found.append(None)
     return found

@@ -57,38 +57,54 @@ def _sampling_allowed(device: torch.device) -> Iterator[None]:
         generator.graphsafe_set_state(shared)
 
 
-@contextmanager
-def recording(device: torch.device) -> Iterator[Callable[[], torch.cuda.CUDAGraph]]:
-    """A context in which this thread captures graphs, one after the other.
+class GraphMemory:
+    """A pool for graphs of which one at a time is replayed, and the stream that captures them.
+
+    Whatever a replay computes in it, the replay of another of its graphs may overwrite. Make a new
+    one where every graph of it is gone: PyTorch does not take up a pool that nothing holds.
 
     Args:
         device: a GPU.
-
-    Yields:
-        what begins a graph; the graph's `capture_end` ends it. They share one memory pool, so that
-        they have to be replayed in the order of their capture.
     """
-    stream = torch.cuda.Stream(device)
-    with _CAPTURING:
-        collecting = gc.isenabled()
-        gc.disable()  # another graph's end inside this capture would break it
-        stream.wait_stream(torch.cuda.current_stream(device))
-        try:
-            with torch.cuda.device(device), torch.cuda.stream(stream):
-                torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
-                pool = torch.cuda.graph_pool_handle()
 
-                def begin() -> torch.cuda.CUDAGraph:
-                    graph = torch.cuda.CUDAGraph()
-                    with _sampling_allowed(device):
-                        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                    return graph
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device)  # the pool's blocks belong to it
+        self._pool = torch.cuda.graph_pool_handle()
 
-                yield begin
-        finally:
-            if collecting:
-                gc.enable()
-    torch.cuda.current_stream(device).wait_stream(stream)
+    @property
+    def bytes(self) -> int:
+        """Bytes that the pool holds of the device's memory."""
+        return sum(part["total_size"] for part in torch.cuda.memory_snapshot(self._pool))
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], torch.cuda.CUDAGraph]]:
+        """A context in which this thread captures graphs, one after the other.
+
+        Yields:
+            what begins a graph; the graph's `capture_end` ends it. What one of them leaves in the
+            pool another one may read, so that they have to be replayed in this order.
+        """
+        device, stream = self.device, self._stream
+        with _CAPTURING:
+            collecting = gc.isenabled()
+            gc.disable()  # another graph's end inside this capture would break it
+            stream.wait_stream(torch.cuda.current_stream(device))
+            try:
+                with torch.cuda.device(device), torch.cuda.stream(stream):
+                    torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
+
+                    def begin() -> torch.cuda.CUDAGraph:
+                        graph = torch.cuda.CUDAGraph()
+                        with _sampling_allowed(device):
+                            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                        return graph
+
+                    yield begin
+            finally:
+                if collecting:
+                    gc.enable()
+        torch.cuda.current_stream(device).wait_stream(stream)
 
 
 def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -98,7 +114,7 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
         device: a GPU.
         work: has run before, so that lazy initialisation is done.
     """
-    with recording(device) as begin:
+    with GraphMemory(device).recording() as begin:
         graph = begin()
         try:
             work()

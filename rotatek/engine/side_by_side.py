@@ -69,3 +69,14 @@ class SideBySide(AttendingCache):
         """See a call's arguments before the model does: each cache sees its own row."""
         for row, cache in enumerate(self.caches):
             cache.meet(model, {"input_ids": given["input_ids"][row : row + 1]})
+
+    def counters(self) -> Any:
+        """For `rewind`, of each cache."""
+        return [cache.counters() for cache in self.caches]
+
+    def rewind(self, counters: Any) -> None:
+        """Forget the tokens that each cache has added since."""
+        for cache, own in zip(self.caches, counters, strict=True):
+            cache.rewind(own)
+        for layer in self.layers:
+            layer.logical = max(own.logical for own in layer.layers)

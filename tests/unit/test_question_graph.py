@@ -2,35 +2,28 @@
 ones."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor
 
 from rotatek import load
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, question_graph, step_graph
 from rotatek.cache.question_graph import KEPT, QuestionGraphs, padded
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
-from rotatek.engine.side_by_side import SideBySide
 from rotatek.errors import Stopped
-from rotatek.inputs.request import make_request
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures import Pictures
-from rotatek.pictures.reading import PictureReader
 from tests import fixtures
 from tests.families import EVERY
-from tests.recorded import RecordedGraph
+from tests.questions import asked, check_same, eager, read, words
+from tests.recorded import RecordedGraph, RecordedMemory
 from tests.tiny import tiny_qwen
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -40,55 +33,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "fewer by head": {"tokens": "fastv", "keep_tokens": 0.4},
 }
 LENGTHS = (2, 9, 16, 17, 30, 61)
-
-
-def read(vlm: VisionLanguageModel, settings: Settings, *images: Image.Image) -> list[RotateKCache]:
-    reader, found = PictureReader(vlm, settings), []
-    for image in images:
-        shown = make_request(image, "?").images
-        found.append(reader.read(shown, reader.look(shown)))
-    return found
-
-
-def words(count: int, seed: int) -> Tensor:
-    return torch.randint(65, 90, (1, count), generator=torch.Generator().manual_seed(seed))
-
-
-def asked(
-    vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor
-) -> tuple[Tensor, list[RotateKCache]]:
-    """Logits behind a question, and the copies that have read it."""
-    copies = [cache.fork() for cache in caches]
-    position = torch.cat([cache.notes.next_position for cache in caches])
-    behind = copies[0] if len(copies) == 1 else SideBySide(copies)
-    return feed(vlm, ids.expand(len(copies), -1), position, behind)[0], copies
-
-
-@contextmanager
-def eager() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(QuestionGraphs, "ask", lambda *_: None)
-        yield
-
-
-def check_same(vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor) -> None:
-    """Replayed and launched: the logits, the caches, and a next token to each."""
-    with eager():
-        wanted, plain = asked(vlm, caches, ids)
-    found, copies = asked(vlm, caches, ids)
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
-    for mine, other in zip(copies, plain, strict=True):
-        assert mine.get_seq_length() == other.get_seq_length()
-        assert mine.bytes().total == other.bytes().total
-        for layer, own in zip(key_layers(mine), key_layers(other), strict=True):
-            assert (layer.logical, layer.text.longest) == (own.logical, own.text.longest)
-            assert torch.equal(layer.text.lengths, own.text.lengths)
-            for held, one in zip(layer.text.opened()[:2], own.text.opened()[:2], strict=True):
-                torch.testing.assert_close(held, one, atol=1e-3, rtol=1e-3)
-        token = torch.tensor([[70]])
-        behind = mine.notes.next_position + ids.shape[1]
-        after = [feed(vlm, token, behind, cache)[0] for cache in (mine, other)]
-        torch.testing.assert_close(*after, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -177,18 +121,15 @@ def test_a_capture_that_fails_leaves_the_question_to_the_host(
     vlm, begun = tiny_qwen(), []
     monkeypatch.setattr(step_graph, "capturable", lambda _: True)
 
-    @contextmanager
-    def failing(device: torch.device) -> Iterator[Any]:
-        def begin() -> RecordedGraph:
-            begun.append(RecordedGraph(device))
+    class Failing(RecordedMemory):
+        def begin(self) -> RecordedGraph:
+            begun.append(super().begin())
             if len(begun) == 2:
                 begun[-1].capture_end()
                 raise RuntimeError("operation not permitted when stream is capturing")
             return begun[-1]
 
-        yield begin
-
-    monkeypatch.setattr(step_graph, "recording", failing)
+    monkeypatch.setattr(question_graph, "GraphMemory", Failing)
     (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -213,8 +154,9 @@ def test_what_reads_the_length_of_a_cache_is_not_captured(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inner, "get_mask_sizes", spy)
-        plain = norm.forward
-        patch.setattr(norm, "forward", lambda x: plain(x) * (1 + (lengths or [0])[-1]))
+        plain = type(norm).forward
+        scaled = lambda one, x: plain(one, x) * (1 + (lengths or [0])[-1])  # noqa: E731
+        patch.setattr(type(norm), "forward", scaled)
         recorded.clear()
         position = cache.notes.next_position
         feed(vlm, words(20, 1), position, cache.fork())
