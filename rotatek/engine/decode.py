@@ -14,6 +14,7 @@ from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
+from rotatek.models.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def feed(
     started = time.perf_counter()
     steps = position[:, None] + torch.arange(tokens.shape[1], device=position.device)
     positions = vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, tokens.shape)
-    logits = vlm.questions.ask(vlm.model, tokens, positions, cache)
+    logits = _replayed(vlm, tokens, positions, cache)
     if logits is None:
         out = vlm.model(
             input_ids=tokens,
@@ -74,6 +75,20 @@ def feed(
         synchronise(vlm.device)
         logits = out.logits[:, -1].float()
     return logits, 1000 * (time.perf_counter() - started)
+
+
+def _replayed(
+    vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache
+) -> Tensor | None:
+    """As `QuestionGraphs.ask`; None also where memory ran out. The graphs are freed then."""
+    try:
+        return vlm.questions.ask(vlm.model, tokens, positions, cache)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error) or type(error).__name__
+    vlm.questions.forget(reason)  # outside the handler: the error refers to what did not fit
+    return None
 
 
 @torch.inference_mode()
