@@ -210,7 +210,7 @@ class TextBuffer:
 
     def leave_inference(self) -> None:
         """Become writable outside of inference mode, in which what there is was made."""
-        if self.lengths.is_inference():
+        if self.lengths.is_inference() or self.growing.is_inference():
             self.static = False  # no graph writes to the copies
             self.select(torch.clone)
 
