@@ -197,7 +197,7 @@ def _is_plain(module: nn.Module, device: torch.device) -> bool:
 
 def _seen_on(modules: Sequence[nn.Module]) -> list[Any]:
     """What a chain depends on: where the weights of modules are and of what type, which modules are
-    inside them, and whether anybody hooked or replaced their code."""
+    inside them, and whether there are hooks or replaced code."""
     found: list[Any] = []
     for module in modules:
         for own in (module._parameters, module._buffers):

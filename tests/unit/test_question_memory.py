@@ -81,7 +81,7 @@ def test_chains_take_from_the_room_of_caches() -> None:
     held = 1000
     for lease in (first, second):
         lease.release()
-    assert admission.ask(10).admitted  # where nobody is answered, anybody may start
+    assert admission.ask(10).admitted  # the first one always is
 
 
 def test_an_engine_counts_them(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
