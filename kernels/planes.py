@@ -16,7 +16,6 @@ channels for Keys, channels by tokens for Values (each with the sum of its produ
 [tiles, granules, 16, 16], row-major; the tokens beyond N in its last tile are zeros.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -78,21 +77,6 @@ def samples(planes: Planes, rows: Tensor) -> Planes:
     """Some samples' planes, `rows` of the batch; words and basis stay where they are."""
     names = ("counts", "offsets", "starts", *(("places",) if planes.axes is not None else ()))
     return planes._replace(**{name: getattr(planes, name)[rows] for name in names})
-
-
-def joined(parts: Sequence[Planes], words: Tensor, rows: Tensor) -> Planes:
-    """Planes of single samples as those of one batch, copied.
-
-    Args:
-        parts: of one type of basis; with axes, all of one shared basis.
-        words: [samples, 1], how many words come before each.
-        rows: [samples, 1], how many rows of `steps` come before each.
-    """
-    first = parts[0]
-    made = {name: torch.cat([getattr(one, name) for one in parts]) for name in first.own}
-    made["offsets"] += words
-    made["starts"] += rows
-    return first._replace(**made, widest=max(one.widest for one in parts))
 
 
 def counts_of(depths: Tensor) -> Tensor:

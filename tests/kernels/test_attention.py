@@ -11,7 +11,7 @@ from benchmarks.kernels.paper_kernels import attend_paper
 from kernels.attention_launch import attend_rows, attend_triton
 from kernels.dispatch import Dispatcher
 from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
-from kernels.planes import joined, samples
+from kernels.planes import samples
 from kernels.reference import Text, Unsupported, Visual, attend_reference
 from kernels.samples import sample, sample_planes
 
@@ -186,26 +186,6 @@ def test_several_new_tokens_are_rows(monkeypatch: pytest.MonkeyPatch, kind: str,
     torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=2e-2)
     first = attend_triton(q[:, :, -1:].contiguous(), visual, text, 0.1)
     torch.testing.assert_close(got[:, :, -1:], first, rtol=0, atol=1e-2)
-
-
-@pytest.mark.parametrize("tokens", [1, 3])
-def test_planes_of_single_samples_are_joined(tokens: int) -> None:
-    """The kernel and the reference read them as those of one batch."""
-    q, visual, text = several("planes")
-    assert visual is not None
-    sides: dict[str, Any] = {}
-    for side in ("key_planes", "value_planes"):
-        planes = getattr(visual, side)
-        rows = [torch.tensor([row], device=DEVICE) for row in range(len(q))]
-        parts = [samples(planes, row) for row in rows]  # each with the words of all
-        before = torch.arange(len(q), device=DEVICE)[:, None]
-        sides[side] = joined(parts, before * len(planes.data), before * len(planes.steps))
-        assert sides[side].starts.dtype == torch.int32
-        assert len(sides[side].data) == len(q) * len(planes.data)
-    for how in (attend_reference, attend_rows):
-        given = q[:, :, -tokens:].contiguous()
-        want = how(given, visual, text, 0.1)
-        torch.testing.assert_close(how(given, visual._replace(**sides), text, 0.1), want)
 
 
 def test_rows_of_several_samples_need_planes() -> None:

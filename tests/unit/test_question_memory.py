@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import dispatch
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, prefill_layer, question_graph
 from rotatek.cache.bytes import storage_bytes
@@ -34,7 +33,7 @@ def vlm(recorded: list[RecordedGraph]) -> VisionLanguageModel:
 
 def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exception) -> None:
     """Let some of the attention calls from here on fail, after the text has grown."""
-    plain, made = dispatch.attend, list[int]()
+    plain, made = prefill_layer.attend, list[int]()
 
     def attend(*given: Any) -> Tensor:
         made.append(len(made))
