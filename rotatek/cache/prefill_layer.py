@@ -16,12 +16,10 @@ from rotatek.bridge.kv_sharing import lends
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
-from rotatek.cache.side_stream import SideStreams
 from rotatek.cache.sliding_window import NOWHERE, window_view_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Rest
-from rotatek.methods.channels.batched_rotation import PendingStore
 from rotatek.methods.channels.store import Store
 from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.tokens.base import TokenPruner
@@ -51,8 +49,6 @@ class PrefillCompressor:
     bases: Sequence[Tensor | LayerAxes] | None = None
     pruner: TokenPruner | None = None
     stores: list[Store] = field(default_factory=list)
-    timed: bool = False  # what is timed runs on the model's own stream
-    side: SideStreams = field(default_factory=SideStreams)
     rest: Rest | None = None  # of `pack`, for when the model's own work is queued
 
     @property
@@ -75,16 +71,11 @@ class PrefillCompressor:
         else:
             made = [self.method.measure(seen)]
         self.stores += made
-        if self.method.measures_aside and not self.timed:
-            for store in made:
-                if isinstance(store, PendingStore) and store.pending is not None:
-                    self.side.keep(store.pending.tensors())
         return as_one(made, seen)
 
     def pack(self, last: bool) -> None:
-        """After each layer: queue the work that needs no further one, beside the model's own."""
-        with self.side.behind() as aside:
-            self.rest = self.method.launch(self.stores, last, aside)
+        """After each layer: queue the work that needs no further one."""
+        self.rest = self.method.launch(self.stores, last)
         if not last:
             self._run_rest()
 
@@ -95,13 +86,11 @@ class PrefillCompressor:
 
     def forget(self) -> None:
         """Nothing of a prefill that broke off is completed."""
-        self.side.join()
         self.stores.clear()
         self.rest = None
 
     def _run_rest(self) -> None:
         if self.rest is not None:
-            self.side.join()
             self.rest()
             self.rest = None
 

@@ -251,10 +251,6 @@ class RotateKCache(RewindableCache):
         """That of the last layer's text."""
         return key_layers(self)[-1].text.lengths.device
 
-    def time_prefill(self, timed: bool) -> None:
-        """Whether a prefill's time is measured, all of which one stream has to spend then."""
-        key_layers(self)[0].filling.timed = timed
-
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""
         self.close()

@@ -84,9 +84,6 @@ class SharedPrefill(AttendingCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         self._members = members
         self._timed = timed
-        for cache in members:
-            if isinstance(cache, RotateKCache):
-                cache.time_prefill(timed)
         watches = self._watches if timed else None
         shared = (
             _SharedLayer(number, plan, layers, watches)
@@ -105,7 +102,6 @@ class SharedPrefill(AttendingCache):
             if isinstance(cache, RotateKCache):
                 with _watch(own if self._timed else None, cache.device):
                     cache.finish()
-                cache.time_prefill(False)
         self.plan.end()
         for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
             for layer in theirs:

@@ -6,7 +6,7 @@ be written. Figures are derived from the stores of `compress`, unless a method o
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -73,12 +73,6 @@ class LayerStates:
         if what not in self.made:
             self.made[what] = make()
         return self.made[what]
-
-    def tensors(self) -> Iterator[Tensor]:
-        """All that these states hold, with what has been worked out of them alone."""
-        for part in [*vars(self).values(), *self.made.values()]:
-            each = part if isinstance(part, tuple) else (part,)
-            yield from (one for one in each if isinstance(one, Tensor))
 
 
 @dataclass(frozen=True)
@@ -180,26 +174,19 @@ class ChannelMethod(Method):
             last: whether that was the last layer, so that shared budgets can be allotted.
         """
 
-    def launch(self, stores: Sequence[Store], last: bool, aside: bool = False) -> Rest | None:
+    def launch(self, stores: Sequence[Store], last: bool) -> Rest | None:
         """`pack` without what waits for the device, which a prefill does when all of its own work
         is queued.
 
         Args:
             stores: as of `pack`.
             last: as of `pack`.
-            aside: whether another stream than the model's does this; see `measures_aside`.
 
         Returns:
-            the rest of the work, if any; it is the model's stream's.
+            the rest of the work, if any.
         """
         self.pack(stores, last)
         return None
-
-    @property
-    def measures_aside(self) -> bool:
-        """Whether `launch` only measures states, which it and the stores hold until the rest has
-        run, so that another stream may do it."""
-        return False
 
     def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
         """Precomputed eigenvectors [Hkv, d, d] or axes of each layer, from a file of an option."""

@@ -74,7 +74,6 @@ from rotatek.methods.options import choice, option, options_of
 from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
 from rotatek.methods.shares import channels_kept
 
-TOGETHER: Final = 7  # layers: the first are measured early, and the last ones are few
 WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
 
@@ -174,20 +173,14 @@ class RotateK(RotationOptions):
         if rest is not None:
             rest()
 
-    @property
-    def measures_aside(self) -> bool:
-        """No: with bits it is built and tested in its order, but no GPU has timed it yet."""
-        return False
-
-    def launch(self, stores: Sequence[Store], last: bool, aside: bool = False) -> Rest | None:
+    def launch(self, stores: Sequence[Store], last: bool) -> Rest | None:
         """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
         are kept in full, and copied once while they are joined. With adaptive widths or bits all
         heads share one budget, which is divided when all layers have been measured. Where a
         sample's pending layers take `WAITING_BYTES`, `allot="layers"` gives them their part of it,
-        and their full Keys and Values are freed. Beside the model's own work layers are measured
-        `TOGETHER` at a time, as they come.
+        and their full Keys and Values are freed.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
@@ -205,11 +198,9 @@ class RotateK(RotationOptions):
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
         power = STREAM_POWER if self.smaller is None else BYTES_POWER
-        due = shared or (aside and len(unmeasured) >= TOGETHER)
-        for group in ready(unmeasured, most, due):
+        for group in ready(unmeasured, most, shared):
             measure(group, self.weighting, power)
-            if not aside:  # others who go ahead would do so on this stream
-                pause()
+            pause()
         if not (shared and waiting):
             return None
         groups = {id(store.group): held(store.group) for store in waiting}

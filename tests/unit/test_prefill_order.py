@@ -1,0 +1,85 @@
+"""When bits are measured, allotted and packed: behind the model's own work."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import prefill
+from rotatek.errors import CacheNotStorable, ModeUnsupported
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import mixed_precision
+from rotatek.methods.channels import rotatek as method_file
+from rotatek.methods.settings import Settings
+from rotatek.models import Embedded, VisionLanguageModel
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+BITS = Settings.of(bits=2)
+
+
+@pytest.fixture
+def vlm() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+@pytest.fixture
+def prompt(vlm: VisionLanguageModel, picture: Picture) -> Embedded:
+    return vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
+
+
+@pytest.fixture
+def done(vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens in a prefill, in order, as on a GPU."""
+    found: list[str] = []
+
+    def noted(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **more: Any) -> Any:
+            found.append(name)
+            return run(*given, **more)
+
+        return wrapped
+
+    monkeypatch.setattr(method_file, "measure", noted("measure", mixed_precision.measure))
+    monkeypatch.setattr(method_file, "allotted", noted("allot", mixed_precision.allotted))
+    monkeypatch.setattr(mixed_precision, "_planes", noted("pack", mixed_precision._planes))
+    model: Any = vlm.model
+    for number, layer in enumerate(model.get_decoder().layers):
+        layer.mlp.register_forward_pre_hook(noted(f"mlp {number}", lambda *_: None))
+    model.lm_head.register_forward_pre_hook(noted("head", lambda *_: None))
+    return found
+
+
+def test_bits_are_measured_together_and_packed_behind_the_models_work(
+    vlm: VisionLanguageModel, prompt: Embedded, done: list[str]
+) -> None:
+    prefill(vlm, prompt, RotateKCache(vlm.model, prompt.inputs(), BITS))
+    assert done == ["mlp 0", "mlp 1", "mlp 2", "measure", "allot", "mlp 3", "head", "pack"]
+
+
+def test_a_prefill_whose_head_fails_is_refused_until_it_is_reset(
+    vlm: VisionLanguageModel, prompt: Embedded, tmp_path: Path
+) -> None:
+    model: Any = vlm.model
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no memory")
+
+    cache = RotateKCache(vlm.model, prompt.inputs(), BITS)
+    hook = model.lm_head.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        prefill(vlm, prompt, cache)
+    hook.remove()
+    with pytest.raises(ModeUnsupported, match="broke off"):
+        prefill(vlm, prompt, cache)
+    with pytest.raises(CacheNotStorable):
+        cache.save(tmp_path / "cache")
+    cache.reset()
+    prefill(vlm, prompt, cache)
+    whole = RotateKCache(vlm.model, prompt.inputs(), BITS)
+    prefill(vlm, prompt, whole)
+    pairs = zip(cache.tensors(), whole.tensors(), strict=True)
+    assert all(torch.equal(mine, its) for (_, mine), (_, its) in pairs)
