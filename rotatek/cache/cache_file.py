@@ -136,7 +136,7 @@ class _Parts:
         the checksums of those, and their bytes in memory; and all pieces."""
         for event in self._copied:
             event.synchronize()
-        wholes = [memoryview(part.numpy()) for part in self._bytes]
+        wholes = [part.numpy().data for part in self._bytes]
         plain = [[whole[at : at + PIECE] for at in range(0, len(whole), PIECE)] for whole in wholes]
         done = iter(_side_by_side(_piece, [(one,) for pieces in plain for one in pieces]))
         table, written = [], []
@@ -264,7 +264,7 @@ def _unpacked(data: memoryview, table: Sequence[Any], device: torch.device) -> l
     for name, fixed, pieces in table:
         size, at = sum(plain for *_, plain in pieces), 0
         part = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        memory = memoryview(part.numpy())
+        memory = part.numpy().data
         for length, check, plain in pieces:
             work.append((data[begun : begun + length], check, memory[at : at + plain]))
             begun, at = begun + length, at + plain

@@ -48,10 +48,11 @@ def as_tree(content: Any) -> tuple[Any, list[Found]]:
             return {"": "dtype", "of": name_of(thing)}
         if type(thing) is tuple:
             return {"": "tuple", "of": tree(list(thing), fixed)}
-        if not _has_fields(type(thing)):
+        kind: Any = type(thing)
+        if not _has_fields(kind):
             raise errors.CacheNotStorable
         inner = tree(dict(_fields(thing)), fixed or isinstance(thing, Store))
-        return {"": _kind_of(type(thing)), "of": inner}
+        return {"": _kind_of(kind), "of": inner}
 
     return tree(content, False), found
 
@@ -163,4 +164,5 @@ def _names(kind: type) -> tuple[str, ...]:
 
 def _fields(thing: Any) -> Iterator[tuple[str, Any]]:
     """Name and value of the fields of a named tuple or a dataclass."""
-    return ((name, getattr(thing, name)) for name in _names(type(thing)))
+    kind: Any = type(thing)
+    return ((name, getattr(thing, name)) for name in _names(kind))
