@@ -16,6 +16,7 @@ channels for Keys, channels by tokens for Values (each with the sum of its produ
 [tiles, granules, 16, 16], row-major; the tokens beyond N in its last tile are zeros.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -110,10 +111,18 @@ def data_bytes(counts: Tensor, tokens: int) -> int:
     return 2 * int(head_words(counts, tokens).sum())
 
 
-def covered(planes: Planes, tokens: int) -> bool:
-    """Whether the data has every word of `tokens` tokens."""
-    ends = planes.offsets + head_words(planes.counts, tokens)
-    return bool((planes.offsets >= 0).all()) and bool((ends <= planes.data.numel()).all())
+def covered(planes: Sequence[tuple[Planes, int]]) -> bool:
+    """Whether the data of each has every word of its tokens; planes, all on one device, and the
+    tokens of each."""
+    if not planes:
+        return True
+    counts = torch.cat([one.counts.flatten(0, 1) for one, _ in planes])
+    offsets = torch.cat([one.offsets.flatten() for one, _ in planes])
+    heads = torch.tensor([one.offsets.numel() for one, _ in planes])
+    told = torch.tensor([(-(-tokens // TILE), one.data.numel()) for one, tokens in planes])
+    tiles, words = told.repeat_interleave(heads, 0).to(offsets.device).unbind(1)
+    ends = offsets + granules(counts).long() * tiles * GRANULE * GRANULE
+    return bool(((offsets >= 0) & (ends <= words)).all())
 
 
 class Channels(NamedTuple):

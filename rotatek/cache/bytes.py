@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -35,15 +36,24 @@ class ByteCount:
 
 
 def count_bytes(tensors: list[tuple[str, Tensor]]) -> ByteCount:
-    """Measure (kind, tensor) pairs; a storage of two kinds is counted for the first."""
-    count = ByteCount(dict.fromkeys(PARTS, 0), storage_bytes(t for _, t in tensors))
-    seen: set[tuple[str, int]] = set()
+    """Measure (kind, tensor) pairs. A storage of two kinds is counted for the first; or for each
+    by its tensors, where those do not overlap, and for "lengths" what is between them."""
+    whole: dict[tuple[torch.device, int], int] = {}
+    views: dict[tuple[torch.device, int], dict[tuple[int, int], str]] = {}
     for part, tensor in tensors:
         storage = tensor.untyped_storage()
-        place = (str(tensor.device), storage.data_ptr())
-        if place not in seen:
-            seen.add(place)
-            count.parts[part] += storage.nbytes()
+        place = (tensor.device, storage.data_ptr())
+        whole[place] = storage.nbytes()
+        views.setdefault(place, {}).setdefault((tensor.data_ptr(), tensor.nbytes), part)
+    count = ByteCount(dict.fromkeys(PARTS, 0), sum(whole.values()))
+    for place, own in views.items():
+        left = whole[place] - sum(size for _, size in own)
+        if left < 0 or len(own) == 1:
+            count.parts[next(iter(own.values()))] += whole[place]
+            continue
+        count.parts["lengths"] += left
+        for (_, size), part in own.items():
+            count.parts[part] += size
     return count
 
 

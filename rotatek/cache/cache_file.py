@@ -1,11 +1,13 @@
-"""Filled caches as files: safetensors, compressed by zstandard, with a checksum.
+"""Filled caches as files, compressed by zstandard, with checksums.
 
-    magic, version, sha256 of the rest | zstd of safetensors
+    magic, version, crc32 of what follows here, bytes of the head | head | pieces
 
-The file has a text tensor, three lines of JSON that describe the model and the content, and one
-tensor of numbers of each type, byte by byte: first all lowest bytes, so that the highest, which
-repeat, are adjacent. Channels of a few bits are stored as attention reads them. Nothing is
-unpickled, and nothing of a file is used before all of it has been checked.
+The head is four lines of JSON: which model filled the cache, the parts, the tensors, the content
+(`rotatek.cache.file_content`). A part is the tensors of one type, one behind the other, in pieces
+of up to 1 MiB, each with a checksum, and compressed where that saves something. Numbers of several
+bytes are stored byte by byte: first all lowest bytes, so that the highest, which repeat, are
+adjacent. Channels of a few bits are stored as attention reads them. Nothing is unpickled, and
+nothing of a file is used before it has been checked.
 """
 
 import hashlib
@@ -13,32 +15,31 @@ import importlib
 import json
 import os
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from math import prod
 from pathlib import Path
-from types import NoneType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kernels.planes import covered
-from kernels.reference import Visual
 from rotatek import errors
-from rotatek.methods.channels.store import Store
+from rotatek.cache.file_content import Found, as_tree, dtype_of, from_tree, name_of
 
 MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 5  # caches of older versions must be made again
-PREFIX: Final = struct.Struct("<8sI32s")  # magic, version, sha256 of what follows
-TEXT: Final = "text"  # the tensor of the JSON text; the others are one for each type of numbers
-LEVEL: Final = 3  # of zstd: 9 is three times slower, and its files are not smaller
+VERSION: Final = 6  # caches of older versions must be made again
+PREFIX: Final = struct.Struct("<8sIII")  # magic, version, crc32, bytes of the head
+LEVEL: Final = 1  # of zstd: 3 takes 2.5 times as long, and its files are not smaller
+PIECE: Final = 1 << 20  # bytes that one thread compresses at a time
+LEAST: Final = 0.03  # share of a piece that compression has to save
+ALIGNED: Final = 16  # bytes: kernels read a tensor from such an address
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
+_WORDS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @contextmanager
@@ -56,52 +57,147 @@ def same_version(*more: type[Exception]) -> Iterator[None]:
         raise errors.CacheFileVersion from error
 
 
-def write(
-    path: str | os.PathLike[str],
-    model: PreTrainedModel,
-    content: Mapping[str, Any],
-    owner: str | None = None,
-) -> int:
-    """Write a file at once or not at all.
+class Draft:
+    """A file's content in the host's memory, or on its way there: `write` may run in any thread.
 
     Args:
-        path: of the file; an existing one is replaced when the new one is complete.
         model: the model that filled the cache.
         content: None, booleans, numbers, text, tensors, their types, and lists, tuples, mappings
-            by text, named tuples and dataclasses of them.
+            by text, named tuples and dataclasses of them. Tensors are copied now.
         owner: the model's `identity`, where it is known already.
-
-    Returns:
-        the file's bytes.
 
     Raises:
         CompressorMissing: without zstandard.
         CacheNotStorable: for content of another kind.
-        CacheFileUnwritable: where the file cannot be written, or is a folder or a device.
     """
-    owner = owner or identity(model)
-    tensors: dict[tuple, tuple[int, Tensor]] = {}  # by address: a shared one is stored once
-    tree = _as_tree(dict(content), tensors)
-    each = [tensor for _, tensor in tensors.values()]
-    told = [(_name(one.dtype), list(one.shape)) for one in each]
-    body = packed(each, "\n".join(map(json.dumps, (owner, told, tree))))
-    path = Path(os.path.realpath(path))
-    prefix = PREFIX.pack(MAGIC, VERSION, hashlib.sha256(body).digest())
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    if path.exists() and not path.is_file():  # a device would be replaced by a file
-        raise errors.CacheFileUnwritable
-    try:
+
+    def __init__(
+        self, model: PreTrainedModel, content: Mapping[str, Any], owner: str | None = None
+    ) -> None:
+        _zstandard()
+        self._owner = owner or identity(model)
+        self._tree, found = as_tree(dict(content))
+        self._parts = _Parts(found)
+
+    def write(self, path: str | os.PathLike[str]) -> int:
+        """Write the file at once or not at all; an existing one is replaced when it is complete.
+
+        Returns:
+            the file's bytes.
+
+        Raises:
+            CacheFileUnwritable: where it cannot be written, or is a folder or a device.
+        """
+        table, pieces = self._parts.packed()
+        told = (self._owner, table, self._parts.told, self._tree)
+        chunks = [*head_of("\n".join(map(json.dumps, told))), *pieces]
+        path = Path(os.path.realpath(path))
+        draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        if path.exists() and not path.is_file():  # a device would be replaced by a file
+            raise errors.CacheFileUnwritable
         try:
-            with draft.open("wb") as file:
-                file.writelines((prefix, body))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise errors.CacheFileUnwritable from error
-    return len(prefix) + len(body)
+            try:
+                with draft.open("wb") as file:
+                    file.writelines(chunks)
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise errors.CacheFileUnwritable from error
+        return sum(map(len, chunks))
+
+
+class _Parts:
+    """Tensors as a file has them: one part for each type, device and use.
+
+    told: the part and the shape of each tensor.
+    """
+
+    def __init__(self, tensors: Iterable[Found]) -> None:
+        groups: dict[tuple[torch.dtype, bool, torch.device], list[Tensor]] = {}
+        numbers: dict[tuple, int] = {}
+        self.told: list[tuple[int, list[int]]] = []
+        for tensor, fixed in tensors:
+            group = (tensor.dtype, fixed, tensor.device)
+            groups.setdefault(group, []).append(tensor)
+            part = numbers.setdefault(group, len(numbers))
+            self.told.append((part, list(tensor.shape)))
+        self._kinds = [(kind, fixed) for kind, fixed, _ in groups]
+        self._bytes = [_one_behind_the_other(group) for group in groups.values()]
+        self._copied = [
+            torch.cuda.current_stream(device).record_event()
+            for device in {device for *_, device in groups if device.type == "cuda"}
+        ]
+
+    def packed(self) -> tuple[list[tuple[str, bool, list[tuple[int, int, int]]]], list[bytes]]:
+        """For the head, the type and use of each part, and of its pieces their bytes in the file,
+        the checksums of those, and their bytes in memory; and all pieces."""
+        for event in self._copied:
+            event.synchronize()
+        wholes = [part.numpy().data for part in self._bytes]
+        plain = [[whole[at : at + PIECE] for at in range(0, len(whole), PIECE)] for whole in wholes]
+        done = iter(_side_by_side(_piece, [(one,) for pieces in plain for one in pieces]))
+        table, written = [], []
+        for (kind, fixed), pieces in zip(self._kinds, plain, strict=True):
+            rows = []
+            for one in pieces:
+                data, check = next(done)
+                rows.append((len(data), check, len(one)))
+                written.append(data)
+            table.append((name_of(kind), fixed, rows))
+        return table, written
+
+
+def _one_behind_the_other(tensors: Sequence[Tensor]) -> Tensor:
+    """Bytes of tensors of one type and device, each at a multiple of `ALIGNED`, byte by byte, on
+    the host or on their way there."""
+    flat, kind = [], tensors[0].dtype
+    gap = torch.zeros(ALIGNED, dtype=torch.uint8, device=tensors[0].device)
+    for each in tensors:
+        flat.append(each.detach().contiguous().view(-1).view(torch.uint8))
+        if each.nbytes % ALIGNED:
+            flat.append(gap[each.nbytes % ALIGNED :])
+    whole = torch.cat(flat)
+    if _by_bytes(kind):
+        words = whole.view(_WORDS[kind.itemsize])
+        whole = torch.cat([(words >> 8 * n).to(torch.uint8) for n in range(kind.itemsize)])
+    return whole.to("cpu", non_blocking=whole.is_cuda)  # into pinned memory
+
+
+def _by_bytes(kind: torch.dtype) -> bool:
+    """Whether a type's numbers are stored byte by byte; words of digits would gain nothing."""
+    return kind.itemsize in _WORDS and kind != torch.int16
+
+
+def _piece(plain: memoryview) -> tuple[bytes, int]:
+    """A piece as the file has it, and its checksum."""
+    data = bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(plain))
+    if len(data) > (1 - LEAST) * len(plain):
+        data = bytes(plain)
+    return data, zlib.crc32(data)
+
+
+def _side_by_side(work: Callable, arguments: Sequence[tuple]) -> list[Any]:
+    """What calls return that leave the interpreter to others; by as many threads as PyTorch's."""
+    threads = min(torch.get_num_threads(), len(arguments))
+    if threads < 2:
+        return [work(*each) for each in arguments]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda each: work(*each), arguments))
+
+
+def head_of(text: str) -> tuple[bytes, bytes]:
+    """A file's first bytes, and its head."""
+    head = bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(text.encode()))
+    length = len(head).to_bytes(4, "little")
+    return PREFIX.pack(MAGIC, VERSION, zlib.crc32(head, zlib.crc32(length)), len(head)), head
+
+
+def packed(tensors: Iterable[Tensor], text: str) -> bytes:
+    """Numbers and a text as a file has them."""
+    return b"".join((*head_of(text), *_Parts((each, False) for each in tensors).packed()[1]))
 
 
 def read(
@@ -114,9 +210,9 @@ def read(
     """Read a file back, after checking all of it.
 
     Args:
-        path: of a file that `write` made.
+        path: of a file that a `Draft` wrote.
         model: the model that continues from it.
-        device: of the tensors.
+        device: of the tensors. Those of stores, which no step writes to, share memory.
         notes: a dataclass that may be in the content, beside stores.
         owner: the model's `identity`, where it is known already.
 
@@ -140,66 +236,83 @@ def read(
         raise errors.CacheFileForeign
     if len(data) < PREFIX.size:
         raise errors.CacheFileDamaged
-    _, version, digest = PREFIX.unpack(data[: PREFIX.size])
-    body = data[PREFIX.size :]
+    _, version, check, length = PREFIX.unpack(data[: PREFIX.size])
     if version != VERSION:
         raise errors.CacheFileVersion
-    if hashlib.sha256(body).digest() != digest:
+    head, rest = data[PREFIX.size :][:length], data[PREFIX.size + length :]
+    if zlib.crc32(head, zlib.crc32(data[PREFIX.size - 4 : PREFIX.size])) != check:
         raise errors.CacheFileDamaged
-    with same_version(library.ZstdError, SafetensorError):
-        parts = load(library.ZstdDecompressor().decompress(body))
-        filled_by, told, tree = parts.pop(TEXT).numpy().tobytes().splitlines()
+    with same_version(library.ZstdError):
+        filled_by, table, told, tree = library.ZstdDecompressor().decompress(head).splitlines()
         if json.loads(filled_by) != (owner or identity(model)):
             raise errors.CacheOfAnotherModel
-        parts = {name: part.to(device) for name, part in parts.items()}  # few transfers
-        tensors = _tensors(parts, json.loads(told))
-        return dict(json.loads(tree, object_hook=_maker(tensors, _kinds(Store, notes))))
+        parts = _unpacked(rest, json.loads(table), device)
+        return from_tree(tree, _tensors(parts, json.loads(told)), notes)
 
 
-def packed(tensors: Collection[Tensor], text: str) -> bytes:
-    """Numbers and a text as a file has them after its first bytes."""
-    groups: dict[torch.dtype, dict[torch.device, list[tuple[int, Tensor]]]] = {}
-    for number, each in enumerate(tensors):
-        flat = each.detach().contiguous().view(-1).view(torch.uint8)
-        groups.setdefault(each.dtype, {}).setdefault(each.device, []).append((number, flat))
-    parts = {TEXT: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
-    for kind, devices in groups.items():
-        raw = _gathered(devices)
-        each_byte = raw.view(len(raw) // kind.itemsize, kind.itemsize).T
-        parts[_name(kind)] = each_byte.contiguous()
-    return bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(save(parts)))
+Part = tuple[torch.dtype, bool, Tensor]  # its type, whether it is of stores, and its numbers, 1-D
 
 
-def _gathered(devices: Mapping[torch.device, Sequence[tuple[int, Tensor]]]) -> Tensor:
-    """Numbered bytes on the CPU, in order: a copy for each device they come from."""
-    found: dict[int, Tensor] = {}
-    for group in devices.values():
-        numbers, parts = zip(*group, strict=True)
-        flat = torch.cat(parts).cpu()
-        found |= zip(numbers, flat.split([len(part) for part in parts]), strict=True)
-    return torch.cat([found[number] for number in sorted(found)])
+def _unpacked(data: memoryview, table: Sequence[Any], device: torch.device) -> list[Part]:
+    """The parts again, all of them checked.
+
+    Raises:
+        CacheFileDamaged: where a piece is not what was written.
+    """
+    work, begun, parts = [], 0, []
+    pinned = device.type == "cuda"
+    for name, fixed, pieces in table:
+        size, at = sum(plain for *_, plain in pieces), 0
+        part = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        memory = part.numpy().data
+        for length, check, plain in pieces:
+            work.append((data[begun : begun + length], check, memory[at : at + plain]))
+            begun, at = begun + length, at + plain
+        parts.append((dtype_of(name), fixed, part))
+    if begun != len(data):
+        raise errors.CacheFileDamaged
+    _side_by_side(_unpack, work)
+    return [
+        (kind, fixed, _numbers(part.to(device, non_blocking=True), kind))
+        for kind, fixed, part in parts
+    ]
 
 
-def _tensors(parts: Mapping[str, Tensor], told: Sequence[tuple[str, list[int]]]) -> list[Tensor]:
-    """The tensors again: `parts` by the names of types; told: the type and shape of each."""
-    pieces = {}
-    for name, each_byte in parts.items():
-        sizes = [prod(shape) * _dtype(name).itemsize for kind, shape in told if kind == name]
-        if sum(sizes) != each_byte.numel():
-            raise ValueError(f"{name} has {each_byte.numel()} bytes")
-        pieces[name] = iter(each_byte.T.flatten().split(sizes))
-    return [next(pieces[name]).clone().view(_dtype(name)).view(shape) for name, shape in told]
+def _unpack(data: memoryview, check: int, memory: memoryview) -> None:
+    """Write a piece to its memory."""
+    if zlib.crc32(data) != check:
+        raise errors.CacheFileDamaged
+    raw = len(data) == len(memory)
+    memory[:] = data if raw else _zstandard().ZstdDecompressor().decompress(data)
 
 
-def _name(kind: torch.dtype) -> str:
-    return str(kind).removeprefix("torch.")
+def _numbers(part: Tensor, kind: torch.dtype) -> Tensor:
+    """A part's numbers in one row, from its bytes."""
+    if _by_bytes(kind):
+        single = part.view(kind.itemsize, len(part) // kind.itemsize)
+        words = single[0].to(_WORDS[kind.itemsize])
+        for number in range(1, kind.itemsize):
+            words |= single[number].to(words.dtype) << 8 * number
+        part = words
+    return part.view(kind)
 
 
-def _dtype(name: str) -> torch.dtype:
-    kind = getattr(torch, name)
-    if not isinstance(kind, torch.dtype):
-        raise ValueError(f"{name} is no type of numbers")
-    return kind
+def _tensors(parts: Sequence[Part], told: Sequence[tuple[int, list[int]]]) -> list[Tensor]:
+    """The tensors again; told: the part and the shape of each."""
+    sizes: list[list[int]] = [[] for _ in parts]
+    for number, shape in told:
+        size = parts[number][0].itemsize
+        sizes[number].append(-(-prod(shape) * size // ALIGNED) * ALIGNED // size)
+    pieces = []
+    for (kind, _, row), each in zip(parts, sizes, strict=True):
+        if sum(each) != len(row):
+            raise ValueError(f"there are {len(row)} numbers of {kind}")
+        pieces.append(iter(row.split(each)))
+    found = []
+    for number, shape in told:
+        piece = next(pieces[number])[: prod(shape)].view(shape)
+        found.append(piece if parts[number][1] else piece.clone())
+    return found
 
 
 def _zstandard() -> Any:
@@ -219,7 +332,7 @@ def identity(model: PreTrainedModel) -> str:
         json.dumps(model.config.to_dict(), default=str),
         object_hook=lambda one: {name: one[name] for name in one if name not in UNSTABLE},
     )
-    told = [type(model).__name__, _name(model.dtype), stable]
+    told = [type(model).__name__, name_of(model.dtype), stable]
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -227,92 +340,3 @@ def identity(model: PreTrainedModel) -> str:
             some = value.detach().flatten()[:SAMPLED].cpu().view(torch.uint8)
             digest.update(some.numpy().tobytes())
     return digest.hexdigest()
-
-
-def _as_tree(thing: Any, tensors: dict[tuple, tuple[int, Tensor]]) -> Any:
-    """Plain values for JSON; tensors are added to `tensors` and numbered, the same one once.
-
-    Values that JSON has no form for become {"": their kind, "of": their content}.
-
-    Raises:
-        CacheNotStorable: for kinds that `write` does not support.
-    """
-    if isinstance(thing, NoneType | bool | int | float | str):
-        return thing
-    if isinstance(thing, list):
-        return [_as_tree(one, tensors) for one in thing]
-    if isinstance(thing, dict) and "" not in thing:
-        return {str(name): _as_tree(one, tensors) for name, one in thing.items()}
-    if isinstance(thing, Tensor):
-        place = (thing.device, thing.data_ptr(), thing.dtype, thing.shape, thing.stride())
-        return {"": "tensor", "of": tensors.setdefault(place, (len(tensors), thing))[0]}
-    if isinstance(thing, torch.dtype):
-        return {"": "dtype", "of": _name(thing)}
-    if type(thing) is tuple:
-        return {"": "tuple", "of": _as_tree(list(thing), tensors)}
-    if not _has_fields(type(thing)):
-        raise errors.CacheNotStorable
-    return {"": _kind_of(type(thing)), "of": _as_tree(_fields(thing), tensors)}
-
-
-def _maker(tensors: Sequence[Tensor], kinds: Mapping[str, Any]) -> Callable[[dict], Any]:
-    """The inverse of `_as_tree` for one mapping of a JSON text whose values are converted already.
-
-    Args:
-        tensors: by their numbers.
-        kinds: named tuples and dataclasses, by their names.
-    """
-    plain: dict[str, Callable] = {"tensor": tensors.__getitem__, "dtype": _dtype, "tuple": tuple}
-
-    def made(told: dict[str, Any]) -> Any:
-        if "" not in told:
-            return told
-        kind, of = told[""], told["of"]
-        found = plain[kind](of) if kind in plain else kinds[kind](**of)
-        for planes in (found.key_planes, found.value_planes) if isinstance(found, Visual) else ():
-            if planes is not None and not covered(planes, found.tokens or 0):
-                raise ValueError("there are fewer words than channels and tokens")
-        return found
-
-    return made
-
-
-def moved(thing: Any, device: torch.device) -> Any:
-    """The same, with every tensor in it on `device`."""
-    if isinstance(thing, Tensor):
-        return thing.to(device)
-    if isinstance(thing, dict):
-        return {name: moved(value, device) for name, value in thing.items()}
-    if isinstance(thing, list):
-        return [moved(value, device) for value in thing]
-    return type(thing)(**moved(_fields(thing), device)) if _has_fields(type(thing)) else thing
-
-
-def _kinds(*roots: Any) -> dict[str, type]:
-    """Named tuples and dataclasses among `roots`, their subclasses and the types of their fields,
-    by name: a file makes nothing else."""
-    found: dict[str, type] = {}
-    todo = list(roots)
-    while todo:
-        kind = todo.pop()
-        todo += get_args(kind)
-        if _has_fields(kind) and _kind_of(kind) not in found:
-            found[_kind_of(kind)] = kind
-            todo += [*get_type_hints(kind).values(), *kind.__subclasses__()]
-    return found
-
-
-def _kind_of(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _has_fields(kind: Any) -> bool:
-    return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
-
-
-def _fields(thing: Any) -> dict[str, Any]:
-    """The fields of a named tuple or a dataclass."""
-    if is_dataclass(thing):
-        return {one.name: getattr(thing, one.name) for one in fields(thing) if one.init}
-    made: dict[str, Any] = thing._asdict()
-    return made

@@ -31,6 +31,7 @@ from rotatek.bridge.state_layers import (
 )
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
+from rotatek.cache.file_content import moved
 from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
@@ -360,6 +361,12 @@ class RotateKCache(RewindableCache):
             CompressorMissing: without the package zstandard.
             CacheFileUnwritable: where the file cannot be written.
         """
+        return self.draft(notes, owner=owner).write(path)
+
+    def draft(self, notes: Any = None, *, owner: str | None = None) -> cache_file.Draft:
+        """All that `save` would write, copied now: its `write(path)` can be called in any thread,
+        and needs no device. Arguments and refusals as of `save`.
+        """
         model = self._model()
         if model is None or not self._filled:
             raise CacheNotStorable
@@ -370,7 +377,7 @@ class RotateKCache(RewindableCache):
             "states": [state_of(layer) for layer in state_layers(self)],
             "notes": notes,
         }
-        return cache_file.write(path, model, content, owner)
+        return cache_file.Draft(model, content, owner)
 
     @classmethod
     def load(
@@ -408,18 +415,19 @@ class RotateKCache(RewindableCache):
         with cache_file.same_version():
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
-            settings = settings.with_options(**paths)
+            settings = settings.with_options(**paths) if paths else settings
             bases = _bases(settings.channels, model, len(places))
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
             layers = zip(key_layers(cache), content["layers"], places, strict=True)
             for layer, state, device in layers:
-                layer.restore(cache_file.moved(state, device))
-            others = [layer for layer in decoder_layers(model) if attention_of(layer) is None]
-            known = zip(state_layers(cache), content.get("states", ()), others, strict=True)
-            for layer, state, module in known:
-                restore(layer, cache_file.moved(state, device_of(module)))
+                layer.restore(state if device == places[0] else moved(state, device))
+            states = list(state_layers(cache))
+            modules = decoder_layers(model) if states else ()
+            others = [layer for layer in modules if attention_of(layer) is None]
+            for layer, state, module in zip(states, content["states"], others, strict=True):
+                restore(layer, moved(state, device_of(module)))
         return cache
 
     def fork(self, tokens: int = 0) -> "RotateKCache":

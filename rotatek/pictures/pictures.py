@@ -11,6 +11,7 @@ from typing import Final
 from PIL import Image
 
 from rotatek.bridge.attention import StopFlag
+from rotatek.cache.cache_file import Draft
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.engine import Engine
 from rotatek.errors import (
@@ -157,9 +158,12 @@ class Pictures:
             pixels = self.reader.look(images)
         with self.engine.scheduler.prefill(stop):
             cache = self.reader.read(images, pixels)
+            draft: Draft | None = None
+            if self.store is not None:  # copied before the kernels of a next page are queued
+                draft = cache.draft(cache.notes, owner=self.reader.owner)
 
         def complete() -> Picture:
-            picture = self._keep(name, cache, any_photo(images))
+            picture = self._keep(name, cache, any_photo(images), draft)
             with self._guard:
                 self.counts["read"] += 1
                 self._hold(name, cache)
@@ -191,7 +195,7 @@ class Pictures:
         if self.store is not None:
             self.store.forget(names)
 
-    def _keep(self, name: str, cache: RotateKCache, photo: bool) -> Picture:
+    def _keep(self, name: str, cache: RotateKCache, photo: bool, draft: Draft | None) -> Picture:
         """Note a picture's figures, and write it where there is a folder."""
         notes: PictureNotes = cache.notes
         facts = {
@@ -204,13 +208,11 @@ class Pictures:
             "full_bytes": self.engine.vlm.full_bytes(notes.tokens),
             "photo": photo,
         }
-        if self.store is None:
+        if self.store is None or draft is None:
             with self._guard:
                 self._told[name] = Picture.of(facts)
             return self._told[name]
-        facts = self.store.write(
-            name, lambda path: cache.save(path, notes, owner=self.reader.owner), facts
-        )
+        facts = self.store.write(name, draft.write, facts)
         if self.disk is not None:
             gone = self.store.make_room(self.disk, name)
             with self._guard:
