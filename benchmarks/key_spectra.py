@@ -25,7 +25,7 @@ from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import KeepAll
 
-EMBEDDED: Final = ("pocket", "pocket-llava")
+EMBEDDED: Final = ("pocket", "pocket-smol")
 PICTURE: Final = Path("assets/examples/receipt.png")
 QUESTION: Final = "What is the total?"
 

@@ -15,7 +15,7 @@ one layer where the paper joins layers, since so few calibration tokens span no 
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
@@ -131,8 +131,9 @@ class Calibration:
     def step(self, layer: int, query: Tensor) -> None:
         """Decoding is not recorded."""
 
+    @cached_property
     def sides(self) -> dict[tuple[int, str], LayerAxes]:
-        """Axes and errors of every layer."""
+        """Axes and errors of every layer, of all that was recorded before they are asked for."""
         return {key: _side(torch.cat(rows)) for key, rows in self.rows.items()}
 
 
@@ -198,7 +199,7 @@ class Kvtc(ChannelMethod):
     @classmethod
     def made(cls, found: Calibration, mean_bits: float) -> "Kvtc":
         """With so many bits a number before the entropy code."""
-        sides = found.sides()
+        sides = found.sides
         bits: dict[tuple[int, str], Tensor] = {}
         for side in SIDES:
             layers = [key for key in sides if key[1] == side]

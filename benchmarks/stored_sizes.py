@@ -1,6 +1,6 @@
 """Sizes of caches in files.
 
-Both embedded models read pictures of `assets/examples` and `assets/handmade`; each prefill fills
+The embedded models read pictures of `assets/examples` and `assets/handmade`; each prefill fills
 caches of every setting, which are saved, weighed and loaded again. Everything counts from the
 uncompressed cache of the same prompt, text and all, as it lies in memory in bfloat16. With new
 weights it has to run again.
@@ -26,7 +26,7 @@ from rotatek.inputs.request import make_request, open_image
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 
-MODELS: Final = ("pocket", "pocket-llava")
+MODELS: Final = ("pocket", "pocket-smol")
 PICTURES: Final = (
     "examples/receipt.png", "examples/bars.png", "examples/page.png",
     "handmade/menu.webp", "handmade/news.webp", "handmade/card.webp",

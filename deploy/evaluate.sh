@@ -26,16 +26,16 @@ if [ "$device" = cuda ]; then
 fi
 jobs=${JOBS:-$((gpus > 0 ? 10 * gpus : 1))}
 handmade=assets/handmade/questions.jsonl
-runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-llava=pocket-llava:pocket:all,rivals
-    pocket-unseen=pocket:pocket-unseen:core pocket-llava-unseen=pocket-llava:pocket-unseen:core
-    pocket-handmade=pocket:$handmade:core pocket-llava-handmade=pocket-llava:$handmade:core
-    pocket-second=pocket:pocket:second pocket-llava-second=pocket-llava:pocket:second
+runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-smol=pocket-smol:pocket:all,rivals
+    pocket-unseen=pocket:pocket-unseen:core pocket-smol-unseen=pocket-smol:pocket-unseen:core
+    pocket-handmade=pocket:$handmade:core pocket-smol-handmade=pocket-smol:$handmade:core
+    pocket-second=pocket:pocket:second pocket-smol-second=pocket-smol:pocket:second
     pocket-unseen-second=pocket:pocket-unseen:second
-    pocket-llava-unseen-second=pocket-llava:pocket-unseen:second
+    pocket-smol-unseen-second=pocket-smol:pocket-unseen:second
     pocket-handmade-second=pocket:$handmade:second
-    pocket-llava-handmade-second=pocket-llava:$handmade:second
+    pocket-smol-handmade-second=pocket-smol:$handmade:second
     pocket-unseen-neutral=pocket:pocket-unseen:neutral
-    pocket-llava-unseen-neutral=pocket-llava:pocket-unseen:neutral"}
+    pocket-smol-unseen-neutral=pocket-smol:pocket-unseen:neutral"}
 began=$(date +%s)
 end=$((began + seconds))
 state=artifacts/evaluation

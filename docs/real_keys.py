@@ -1,4 +1,5 @@
-"""Tables and figures of `python -m benchmarks real-keys`, from the tidy tables that it wrote.
+"""Tables and figures of `python -m benchmarks real-keys` and `stored-keys`, from the tidy tables
+that they wrote.
 
 docs/real_keys.svg has a panel a model and context: divergence over live bytes, a line a method,
 of those settings that none of the method's others beats in fewer bytes. docs/spectra.svg has the
@@ -13,7 +14,14 @@ from typing import Final
 from benchmarks.key_spectra import Spectra
 from docs.svg_chart import Axis, Chart, Line, picture
 from rotatek.evaluation.cells import pareto_front
-from rotatek.evaluation.real_keys import REAL_KEYS, SPECTRA, Divergence, Spectrum, read
+from rotatek.evaluation.real_keys import (
+    REAL_KEYS,
+    SPECTRA,
+    STORED,
+    Divergence,
+    Spectrum,
+    read,
+)
 from rotatek.evaluation.report import table_of
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
@@ -21,16 +29,18 @@ from rotatek.methods.tokens import TOKENS
 ROOT: Final = Path(__file__).resolve().parent
 RESULTS: Final = ROOT.parent / "assets" / "results"
 SIZES: Final = (3, 4, 5, 6, 8, 12, 16)  # times fewer bytes
+STORED_SIZES: Final = (*SIZES, 24, 32)
 SLACK: Final = 1.02  # of a size's bytes, which settings with steps may pass
 FAMILIES: Final = ("RotateK", "KIVI", "TurboQuant", "VidKV", "SnapKV", "AdaKV")  # of the tables
+STORED_FAMILIES: Final = ("RotateK", "KIVI", "TurboQuant", "KVTC")
 FEW: Final = 12  # layers, each of which has a dot
 HIGH, BELOW = 270, 40  # pixels of a chart, and of its lower margin
 HUES: Final = ("#0ca38a", "#d9780f", "#2b66d9", "#9c24fc", "#cc3024")
 
 
-def figures() -> list[Divergence]:
+def figures(table: str = REAL_KEYS) -> list[Divergence]:
     """Every model's, context's and setting's means."""
-    return read(RESULTS / REAL_KEYS, Divergence)
+    return read(RESULTS / table, Divergence)
 
 
 def at_best(found: Iterable[Divergence], name: str, times: float) -> Divergence | None:
@@ -46,15 +56,24 @@ def cases(found: Iterable[Divergence]) -> list[tuple[str, int, str]]:
 
 def sizes_table() -> str:
     """Divergence of every method's best setting at each size; the least of a row is bold."""
-    every, body = figures(), []
+    return _at_sizes(figures(), SIZES, FAMILIES)
+
+
+def stored_table() -> str:
+    """The same of bytes in files."""
+    return _at_sizes(figures(STORED), STORED_SIZES, STORED_FAMILIES)
+
+
+def _at_sizes(every: Sequence[Divergence], sizes: Sequence[int], methods: Sequence[str]) -> str:
+    body = []
     for case in cases(every):
         own = [one for one in every if one[:3] == case]
-        for times in SIZES:
-            best = [at_best(own, name, times) for name in FAMILIES]
+        for times in sizes:
+            best = [at_best(own, name, times) for name in methods]
             least = min((one.kl for one in best if one is not None), default=0.0)
             cells = [_cell(one, least) for one in best]
             body.append([case[0], f"{case[1]:,}", case[2], str(times), *cells])
-    return table_of(["model", "tokens", "asked", "times smaller", *FAMILIES], body)
+    return table_of(["model", "tokens", "asked", "times smaller", *methods], body)
 
 
 def _cell(one: Divergence | None, least: float) -> str:

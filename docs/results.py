@@ -42,6 +42,12 @@ HEADLINE: Final = (  # rows of second questions that README shows
     UNCOMPRESSED, "RotateK (2 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",
     "TurboQuant (2 bits)", "RotateK, 32 Key channels",
 )  # fmt: skip
+SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv has all
+    *HEADLINE, "RotateK (1 bits)", "RotateK (0.5 bits)", "RotateK (8 times smaller)",
+    "RotateK (16 times smaller)", "ThinK, 32 Key channels", "SparK, 32 Key channels",
+    "KIVI (3 bits)", "KIVI (4 bits)", "TurboQuant (3 bits)", "VidKV (1.5 and 1.58 bits)",
+    "SnapKV 0.4", "AdaKV 0.4", "FastV 0.4",
+)  # fmt: skip
 
 
 def rebuilt(kept: AnswerArchive) -> Results:
@@ -97,7 +103,8 @@ def save(results: Results, speeds: Iterable[Speed], folder: Path) -> None:
 
 
 def equal_bytes(results: Results) -> str:
-    """Ours and the strongest rival at each size, and what ours loses on whole pages."""
+    """Ours and the strongest rival at each size, and what ours loses on whole pages; empty where a
+    model was not measured at a size."""
     heads, columns = ["times smaller"], []
     for run in results.main:
         name = run["model"]["name"]
@@ -108,6 +115,9 @@ def equal_bytes(results: Results) -> str:
     for times in dict.fromkeys(times for found in columns for times in found):
         line = [str(times)]
         for found in columns:
+            if times not in found:
+                line += [""] * 4
+                continue
             ours, other, pair = found[times]
             pages = points(ours.pages.mean, ours.pages[1:]) if ours.pages else ""
             line += [
@@ -154,14 +164,23 @@ def _questions(run: Mapping[str, Any]) -> int:
     return int(run["suite"]["questions"])
 
 
-def seconds(results: Results, methods: Sequence[str] = ()) -> str:
-    """Second questions beside the first ones of the same pictures, a row a setting.
+def seconds(
+    results: Results, methods: Sequence[str] = (), asked: Sequence[str] = (), spread: bool = True
+) -> str:
+    """Second questions beside the first ones of the same pictures, a row a setting, a column a run.
+
+    A cell has the score of the second questions over that of the first ones, the share of second
+    answers that equal the uncompressed model's to the letter, and live bytes.
 
     Args:
         results: with runs of second questions, or of questions behind a neutral one.
         methods: rows to show; all by default.
+        asked: ways to ask, of which runs are shown; all by default. With some the main suite, which
+            is the easiest, is left out.
+        spread: whether a score has its interval.
     """
-    shown = results.conversations
+    shown = [run for run in results.conversations
+             if not asked or (run["ask"] in asked and run["suite"]["name"] != MAIN)]  # fmt: skip
     if not shown:
         return "*No second questions have been measured with these weights.*"
     tables_ = [results.of(run)["second"] for run in shown]
@@ -171,22 +190,19 @@ def seconds(results: Results, methods: Sequence[str] = ()) -> str:
         opened = {cell.row: cell for cell in results.of(run, OPENING)["second"]}
         where = "" if run["ran_on"]["device"] != "cpu" else ", CPU sample"
         name = f"{SUITES.get(run['suite']['name'], run['suite']['name'])}: {run['model']['name']}"
-        asked = "second" if run["ask"] == SECOND else f"after a {run['ask']} one"
-        heads.append(f"{name}, {asked} (n = {_questions(run):,}{where})")
-        columns.append({cell.row: _second_of(cell) for cell in cells})
-        if opened:
-            heads.append("first")
-            columns.append({row: f"{100 * one.score.mean:.1f}" for row, one in opened.items()})
-        heads.append("live bytes")
-        columns.append({cell.row: f"1 / {1 / cell.live:.1f}" for cell in cells})
+        order = "" if run["ask"] == SECOND else f", after a {run['ask']} one"
+        heads.append(f"{name}{order} (n = {_questions(run):,}{where})")
+        columns.append({cell.row: _second_of(cell, opened.get(cell.row), spread) for cell in cells})
     body = ([row, *(column.get(row, "") for column in columns)]
             for row in rows if not methods or row in methods)  # fmt: skip
     return table_of(heads, body)
 
 
-def _second_of(cell: Cell) -> str:
-    same = "" if cell.same is None else f", {share(cell.same, 2)} the same"
-    return f"{cell.score.in_percent()}{same}"
+def _second_of(cell: Cell, first: Cell | None, spread: bool) -> str:
+    score = cell.score.in_percent() if spread else f"{100 * cell.score.mean:.1f}"
+    opened = "" if first is None else f" / {100 * first.score.mean:.1f}"
+    same = "" if cell.same is None else f", {share(cell.same, 2)}"
+    return f"{score}{opened}{same}, 1/{1 / cell.live:.1f}"
 
 
 @lru_cache
@@ -196,19 +212,21 @@ def shipped(name: str) -> str:
 
 
 def core(results: Results, suites: Iterable[str]) -> str:
-    """A few settings of every kind on some suites: score and live bytes, a column a model."""
+    """A few settings of every kind on some suites: score and live bytes, a column a model; empty
+    where a model was not asked under a setting."""
     runs = [run for run in results.runs if "ask" not in run]
     shown = [run for suite in suites for run in runs if run["suite"]["name"] == suite]
     columns = [{cell.row: cell for cell in results.of(run)["core"]} for run in shown]
     heads = [f"{SUITES[run['suite']['name']]}: {run['model']['name']}" for run in shown]
-    body = ([row, measured(cell.nominal), *(_score_and_bytes(cells[row]) for cells in columns)]
-            for row, cell in columns[0].items())  # fmt: skip
+    rows = {row: cell.nominal for cells in reversed(columns) for row, cell in cells.items()}
+    body = ([row, measured(rows[row]), *(_score_and_bytes(cells.get(row)) for cells in columns)]
+            for row in dict.fromkeys(row for cells in columns for row in cells))  # fmt: skip
     return table_of(["", "nominal", *heads], body)
 
 
-def _score_and_bytes(cell: Cell) -> str:
+def _score_and_bytes(cell: Cell | None) -> str:
     """A score with its interval, and live bytes."""
-    return f"{cell.score.in_percent()} in {share(cell.live)}"
+    return f"{cell.score.in_percent()} in {share(cell.live)}" if cell else ""
 
 
 def share(value: float, digits: int = 3) -> str:
@@ -265,11 +283,10 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
     """What draws each block, by name."""
     kept = (speed_claims.WHOLE, speed_claims.OURS, "RotateK k=32 r=32")
     return {
-        "second": lambda: seconds(results),
-        "second-headline": lambda: seconds(results, HEADLINE),
+        "second": lambda: seconds(results, SHOWN),
+        "second-headline": lambda: seconds(results, HEADLINE, [SECOND], spread=False),
         "equal-bytes": lambda: equal_bytes(results),
         "runs": lambda: runs(results),
-        "core": lambda: core(results, [MAIN]),
         "core-unseen": lambda: core(results, [name for name in SUITES if name != MAIN]),
         "claims": lambda: claims(results, measured=False),
         "speed-claims": lambda: claims(results, measured=True),
@@ -282,6 +299,7 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
         "real-keys": real_keys.sizes_table,
         "real-keys-first": lambda: real_keys.settings_table(1024, "first"),
         "real-keys-later": lambda: real_keys.settings_table(1024, "later"),
+        "real-keys-stored": real_keys.stored_table,
         "spectra": real_keys.spectra_table,
     }
 

@@ -352,6 +352,6 @@ def joined_kernel(
     end_split(
         p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
         p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-        i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        i_s, splits, i_b, i_h, i_bh, 0, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
         GP, D, DP, TT, BLOCK_M, TEXT_STAGES, SINGLE, WIDEN,
     )  # fmt: skip

@@ -32,6 +32,7 @@ from .reference import MULTIPLE, WIDEST_HEAD, Text, Unsupported, Visual
 
 QUANTISED = (torch.float8_e4m3fn, torch.int8)
 MOST_ROWS = 4096  # new tokens that one launch attends to, over all samples
+MOST_PROGRAMS = 65535  # rows times Key heads of a launch
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
 SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 
@@ -126,8 +127,8 @@ def attend_triton(
 def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """Attention of several new tokens: each is a row of its own, with a text that ends at it.
 
-    Rows of a sample read the same words of planes and the same bases, which then lie in the cache;
-    only tables are repeated, and the text where there are several samples.
+    Rows of a sample read the same words of planes and the same bases, which then lie in the cache.
+    Over planes that is one launch and its merge. Elsewhere tables are repeated.
 
     Args:
         q: [B, Hq, T, d].
@@ -139,24 +140,40 @@ def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> T
         Unsupported: for 8-bit text, several samples without planes, or where `refusal` says so.
     """
     B, Hq, T, d = q.shape
-    packed = visual is None or visual.key_planes is not None
-    if text.past is not None or (B > 1 and not packed):
+    packed = visual is not None and visual.key_planes is not None and visual.tokens
+    if text.past is not None or (B > 1 and visual is not None and visual.key_planes is None):
         raise Unsupported("several new tokens beside 8-bit text, or samples without planes")
+    step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * text.keys.shape[1])))
+    work = _rows_of_planes if packed else _rows_apart
+    found = [
+        work(q[:, :, first : first + step], visual, text, scale, max(0, T - first - step))
+        for first in range(0, T, step)
+    ]
+    return found[0] if len(found) == 1 else torch.cat(found, 2)
+
+
+def _rows_of_planes(q: Tensor, visual: Visual, text: Text, scale: float, ahead: int) -> Tensor:
+    """Attention of new tokens [B, Hq, T, d] over planes, in one launch and its merge."""
+    reason = refusal(q[:, :, :1], visual, text)
+    if reason:
+        raise Unsupported(reason)
+    text = text._replace(keys=unit(text.keys), values=unit(text.values))
+    return attend_planes(unit(q), visual, text, scale, ahead=ahead)
+
+
+def _rows_apart(q: Tensor, visual: Visual | None, text: Text, scale: float, ahead: int) -> Tensor:
+    """The same over other tokens: each row is a sample, with tables and lengths of its own."""
+    B, Hq, T, d = q.shape
     ends = text.lengths
     if ends is None:
         ends = torch.full((B,), text.keys.shape[2], dtype=torch.int32, device=q.device)
-    found, step = [], max(1, MOST_ROWS // B)
-    for first in range(0, T, step):
-        part = q[:, :, first : first + step]
-        count = part.shape[2]
-        rows = torch.arange(B, device=q.device).repeat_interleave(count)
-        behind = torch.arange(T - 1 - first, T - 1 - first - count, -1, device=q.device).repeat(B)
-        lengths = (ends[rows] - behind).clamp(min=1).int()  # rows of padding are not read
-        own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
-        queries = part.transpose(1, 2).reshape(B * count, Hq, 1, d)
-        out = attend_triton(queries, _visual_rows(visual, rows), own, scale)
-        found.append(out.view(B, count, Hq, d).transpose(1, 2))
-    return torch.cat(found, 2)
+    rows = torch.arange(B, device=q.device).repeat_interleave(T)
+    behind = torch.arange(T - 1 + ahead, ahead - 1, -1, device=q.device).repeat(B)
+    lengths = (ends[rows] - behind).clamp(min=1).int()  # rows of padding are not read
+    own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
+    queries = q.transpose(1, 2).reshape(B * T, Hq, 1, d)
+    out = attend_triton(queries, _visual_rows(visual, rows), own, scale)
+    return out.view(B, T, Hq, d).transpose(1, 2)
 
 
 def _repeated(states: Tensor, rows: Tensor) -> Tensor:

@@ -281,7 +281,7 @@ def _group(
     return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
-@triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G"])
+@triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G", "T", "ahead"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
     p_key_axes, p_key_places,
@@ -289,14 +289,17 @@ def digits_kernel(
     p_value_axes, p_value_places,
     p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
     p_mean, p_value_mean, p_acc, p_max, p_sum,
-    s_qb, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, recent, spread, text_size, Hkv, G, scale_log2,
+    s_qb, s_qh, s_qt, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+    N, M, recent, spread, text_size, Hkv, G, T, ahead, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
     EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
     SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
+
+    A sample's T new tokens are rows of their own, which see the text up to themselves; the sample
+    has `ahead` more behind them.
 
     The first `spread` splits read visual tokens, and text is shared out from the last split on.
     K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
@@ -308,33 +311,35 @@ def digits_kernel(
     VALUE_WORDS: tl.constexpr = D // 2 if EIGHT else D
     i_s = tl.program_id(0)
     i_bh = tl.program_id(1)
-    i_b = i_bh // Hkv
+    i_b = i_bh // (Hkv * T)
+    i_t = i_bh // Hkv % T
     i_h = i_bh % Hkv
+    i_vh = i_b * Hkv + i_h  # of the sample's tables
     splits = tl.num_programs(0)
     o_d = tl.arange(0, DP)
     o_g = tl.arange(0, GP)
     m_g = o_g < G
-    p_q += i_b.to(tl.int64) * s_qb + i_h * G * s_qh
+    p_q += i_b.to(tl.int64) * s_qb + i_t.to(tl.int64) * s_qt + i_h * G * s_qh
     end = N
     if p_lengths is not None:
         end = tl.load(p_lengths + i_b)
-    k0 = tl.load(p_key_counts + i_bh * 4) // 16
-    k1 = tl.load(p_key_counts + i_bh * 4 + 1) // 16
-    k2 = tl.load(p_key_counts + i_bh * 4 + 2) // 16
-    k_count = k0 + k1 + k2 + tl.load(p_key_counts + i_bh * 4 + 3) // 16
-    v0 = tl.load(p_value_counts + i_bh * 4) // 16
-    v1 = tl.load(p_value_counts + i_bh * 4 + 1) // 16
-    v2 = tl.load(p_value_counts + i_bh * 4 + 2) // 16
-    v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_bh * 4 + 3) // 16
-    k_start = tl.load(p_key_starts + i_bh)
-    v_start = tl.load(p_value_starts + i_bh)
+    k0 = tl.load(p_key_counts + i_vh * 4) // 16
+    k1 = tl.load(p_key_counts + i_vh * 4 + 1) // 16
+    k2 = tl.load(p_key_counts + i_vh * 4 + 2) // 16
+    k_count = k0 + k1 + k2 + tl.load(p_key_counts + i_vh * 4 + 3) // 16
+    v0 = tl.load(p_value_counts + i_vh * 4) // 16
+    v1 = tl.load(p_value_counts + i_vh * 4 + 1) // 16
+    v2 = tl.load(p_value_counts + i_vh * 4 + 2) // 16
+    v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_vh * 4 + 3) // 16
+    k_start = tl.load(p_key_starts + i_vh)
+    v_start = tl.load(p_value_starts + i_vh)
     k_place, v_place = k_start, v_start
     if p_key_axes is not None:
-        k_place = tl.load(p_key_places + i_bh)
+        k_place = tl.load(p_key_places + i_vh)
     if p_value_axes is not None:
-        v_place = tl.load(p_value_places + i_bh)
-    p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh), 256)
-    p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh), 256)
+        v_place = tl.load(p_value_places + i_vh)
+    p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_vh), 256)
+    p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_vh), 256)
     b_m = tl.full([GP], float("-inf"), tl.float32)
     b_l = tl.zeros([GP], tl.float32)
     b_acc = tl.zeros([DP, GP], tl.float32)
@@ -371,10 +376,10 @@ def digits_kernel(
             )  # fmt: skip
         b_shift = tl.zeros([DP], tl.float32)
         if p_value_mean is not None:
-            b_shift += tl.load(p_value_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+            b_shift += tl.load(p_value_mean + i_vh * D + o_d, mask=o_d < D, other=0.0)
         b_mean = tl.zeros([DP], tl.float32)
         if p_mean is not None:
-            b_mean += tl.load(p_mean + i_bh * D + o_d, mask=o_d < D, other=0.0)
+            b_mean += tl.load(p_mean + i_vh * D + o_d, mask=o_d < D, other=0.0)
         if PDL:
             gdc_wait()
         b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
@@ -404,8 +409,8 @@ def digits_kernel(
             b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
             b_a1, b_a2, K1, K2, V1, V2, GP, R, True, WIDEN,
         )  # fmt: skip
-        for i_t in tl.range(i_s, last, spread, num_stages=STAGES):
-            p_kt, p_vt = p_k + i_t * k_step, p_v + i_t * v_step
+        for i_g in tl.range(i_s, last, spread, num_stages=STAGES):
+            p_kt, p_vt = p_k + i_g * k_step, p_v + i_g * v_step
             b_k1 = _fetch(p_kt, k_count, R, 0, K1, R, False, False)
             b_v1 = _fetch(p_vt, v_count, R, 0, V1, R, True, False)
             b_k2, b_v2 = b_k1, b_v1
@@ -445,6 +450,7 @@ def digits_kernel(
     end_split(
         p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
         p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-        i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        i_s, splits, i_b, i_h, i_bh, T - 1 - i_t + ahead, M, recent, text_size, G, m_g,
+        b_m, b_l, b_acc, scale_log2,
         GP, D, DP, TT, BLOCK_M, 2, SINGLE, WIDEN,
     )  # fmt: skip

@@ -2,16 +2,16 @@
 merge."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from .merge import merge_kernel
 from .packed_attention import digits_kernel
-from .plan import device_facts, padded
+from .plan import device_facts, padded, power_of_two
 from .planes import TILE, Planes
 from .reference import Text, Visual
 
@@ -61,6 +61,7 @@ def choose(work: PlanesWork, sms: int) -> PlanesConfig:
     return PlanesConfig(apart=apart, warps=warps)
 
 
+@lru_cache(maxsize=4096)
 def plan_planes(
     work: PlanesWork, sms: int, config: PlanesConfig, spread: int | None = None
 ) -> PlanesPlan:
@@ -95,6 +96,7 @@ def plan_planes(
     return PlanesPlan(spread, spread, max(block, -(-work.M // (spread * block)) * block))
 
 
+@lru_cache(maxsize=256)
 def slots_for(widest: int, beside: int = 0) -> int:
     """Granules that a kernel has registers for: 3, or a power of two from 4 to 32.
 
@@ -107,7 +109,7 @@ def slots_for(widest: int, beside: int = 0) -> int:
     """
     if max(widest, beside) <= FEW:
         return FEW
-    return max(FEW + 1, triton.next_power_of_2(widest), triton.next_power_of_2(beside) // 2)
+    return max(FEW + 1, power_of_two(widest), power_of_two(beside) // 2)
 
 
 def blocks(slots: int) -> tuple[int, int]:
@@ -124,11 +126,12 @@ def attend_planes(
     config: PlanesConfig | None = None,
     splits: int | None = None,
     pdl: bool | None = None,
+    ahead: int = 0,
 ) -> Tensor:
-    """Decode attention over planes and text, T = 1; see `kernels.attention_launch.attend_triton`.
+    """Decode attention over planes and text; see `kernels.attention_launch.attend_triton`.
 
     Args:
-        q: [B, Hq, 1, d].
+        q: [B, Hq, T, d], of a sample's newest tokens, each of which sees the text up to itself.
         visual: with key_planes and value_planes.
         text: the other tokens.
         scale: factor of the scores.
@@ -136,8 +139,12 @@ def attend_planes(
         splits: number of visual splits; the plan's by default.
         pdl: whether the kernel may start before the previous one has ended; by default from sm_90
             on.
+        ahead: tokens of the text that are newer than those.
+
+    Returns:
+        [B, Hq, T, d], each token's heads side by side.
     """
-    B, Hq, _, d = q.shape
+    B, Hq, T, d = q.shape
     Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
     arch, sms = device_facts(q.device)
     visual, copied = _contiguous(visual)
@@ -146,35 +153,41 @@ def attend_planes(
         slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
     )
     granules, slots = keys.widest + values.widest, key_slots + value_slots
-    work = PlanesWork(B * Hkv, N, M, granules, slots)
+    work = PlanesWork(B * T * Hkv, N, M, granules, slots)
     config = config or choose(work, sms)
     plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
     early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
-    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
+    out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits, d)
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G = Hq // Hkv
-    digits_kernel[splits, B * Hkv](
+    digits_kernel[splits, B * T * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
         text.keys, text.values, text.lengths, *past_of(text),
         visual.mean, visual.value_mean, *partials,
-        q.stride(0), q.stride(1), *text.keys.stride()[:3], *text.values.stride()[:3],
-        N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, scale * LOG2_E,
-        GP=max(8, triton.next_power_of_2(G)), D=d, DP=padded(d),
+        *q.stride()[:2], q.stride(2) if T > 1 else 0,
+        *text.keys.stride()[:3], *text.values.stride()[:3],
+        N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
+        GP=max(8, power_of_two(G)), D=d, DP=padded(d),
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
-        merge_joined(q, out, partials, early)
-    return out
+        merge_joined(out, out, partials, early)
+    return out.view(B, T, Hq, d).transpose(1, 2)
 
 
 def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     """The visual cache with every table contiguous, and whether that took a copy."""
+
+    keys, values = visual.key_planes, visual.value_planes
+    parts = (visual.mean, visual.value_mean, *keys, *values)
+    if all(part.is_contiguous() for part in parts if isinstance(part, Tensor)):
+        return visual, False
 
     def whole(given: Any) -> Any:
         return given.contiguous() if isinstance(given, Tensor) else given
@@ -182,13 +195,10 @@ def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     found = visual._replace(
         mean=whole(visual.mean),
         value_mean=whole(visual.value_mean),
-        key_planes=Planes(*map(whole, visual.key_planes)),
-        value_planes=Planes(*map(whole, visual.value_planes)),
+        key_planes=Planes(*map(whole, keys)),
+        value_planes=Planes(*map(whole, values)),
     )
-    given, made = (
-        (one.mean, one.value_mean, *one.key_planes, *one.value_planes) for one in (visual, found)
-    )
-    return found, any(a is not b for a, b in zip(given, made, strict=True))
+    return found, True
 
 
 def slots_of(text: Text) -> int:
@@ -222,8 +232,8 @@ def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> Non
     B, Hq, _, d = q.shape
     splits = partials[0].numel() // (B * Hq * d)
     block = min(padded(d), 32) if B * Hq <= 256 else padded(d)
-    width = max(2, triton.next_power_of_2(splits))
-    merge_kernel[B * Hq, triton.cdiv(d, block)](
+    width = max(2, power_of_two(splits))
+    merge_kernel[B * Hq, -(-d // block)](
         *partials, out, q, None, None, None, None, None,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,

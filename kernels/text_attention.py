@@ -121,18 +121,20 @@ def read_text(
 def end_split(
     p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
     p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    i_s, splits, i_b, i_h, i_bh, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+    i_s, splits, i_b, i_h, i_bh, behind, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, TT: tl.constexpr,
     BLOCK_M: tl.constexpr, TEXT_STAGES: tl.constexpr, SINGLE: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """A split that has read its visual tokens reads its share of the text, and leaves its result.
 
-    The last split reads the text's first tokens, since it may have a visual tile less. SINGLE: the
-    share is everything, and p_acc is the output.
+    The last split reads the text's first tokens, since it may have a visual tile less. behind: the
+    text's last tokens that the query does not see, though it sees the first one of any text.
+    SINGLE: the share is everything, and p_acc is the output.
     """
     end = M
     if p_text_lengths is not None:
         end = tl.load(p_text_lengths + i_b)
+    end = tl.maximum(end - behind, tl.minimum(end, 1))
     lo = (splits - 1 - i_s) * text_size
     hi = tl.minimum(lo + text_size, end)
     if lo < hi:

@@ -1,6 +1,6 @@
 """The pocket models' training: the documents they learn from, the questions, the weights.
 
-The two small vision-language models that the project ships were trained only on the documents of
+The small vision-language models that the project ships learned to read on the documents of
 this package: documents with known contents, questions about them, and the centre of every glyph,
 which an auxiliary loss needs to teach models of this size to read. The library does not import this
 package, which is not installed with it; it knows only the embedded suites, as a
@@ -30,7 +30,7 @@ Commands, each with --help:
 - `python -m pocket.evaluation.score`: the same through the library, on pictures in files
 - `python -m pocket.evaluation.card`: the third model's card, from such figures
 - `python -m pocket.evaluation.freeform`: the pages for free-form questions
-- `python -m pocket.models.ship`: the third model's export, stored in 8 bits
+- `python -m pocket.models.ship`: the third model's export, in its shipped form
 - `python -m pocket.plain`: SmolLM2's answers to plain instructions
 - `python -m pocket.costs`: the mixture, and the time to draw a picture of each kind
 - `python -m pocket.examples`: the gallery's images

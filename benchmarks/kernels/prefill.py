@@ -1,6 +1,6 @@
 """The cost of RotateK in a prefill, for Keys of trained spectra and for noise.
 
-`SPECTRA` was read from both embedded models of this project (a Qwen2.5-VL and a LLaVA-NeXT of 128
+`SPECTRA` was read from two embedded models of this project (a Qwen2.5-VL and a LLaVA-NeXT of 128
 channels a head): the eigenvalues of the query-weighted covariance that the solver is given, of all
 visual Keys, behind the rotary embedding, of the first four pictures of `assets/examples`. 88 heads
 in all; the curves are their 10, 50 and 90 % quantiles, a column at a time. The solver takes longer

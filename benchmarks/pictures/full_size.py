@@ -45,7 +45,7 @@ def first_tokens(pictures: Pictures, page: Any, rounds: int) -> Row:
         return read_plain(vlm, vlm.embed(vlm.prompt(request, pixels=pixels)))
 
     def asked(cache: RotateKCache) -> Any:
-        return feed(vlm, ids, cache.notes.next_position, cache.fork())
+        return feed(vlm, ids, cache.notes.next_position, cache.fork(ids.shape[1]))
 
     def loaded() -> RotateKCache:
         path = None if store is None else store.path(name)

@@ -75,7 +75,7 @@ def times_of(vlm: VisionLanguageModel, settings: Settings, pages: int, side: int
         ids = torch.tensor([pictures.asker.ids_of(QUESTION)], device=vlm.device)
 
         def asked(cache: RotateKCache) -> None:
-            feed(vlm, ids, cache.notes.next_position, cache.fork())
+            feed(vlm, ids, cache.notes.next_position, cache.fork(ids.shape[1]))
 
         def loaded() -> RotateKCache:
             path = store.path(held[0].name)

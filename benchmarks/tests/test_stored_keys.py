@@ -2,7 +2,9 @@
 
 import itertools
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from benchmarks import stored_keys
 from benchmarks.__main__ import main
 from benchmarks.kvtc import BITS, Calibration, Kvtc, KvtcStore, Rope, allotted, quantised, step_of
+from benchmarks.real_keys import Row
 from benchmarks.tests.test_real_keys import CONTEXT, text, tiny
 from rotatek.methods.channels import LayerStates
 
@@ -93,4 +96,20 @@ def test_every_arm_is_weighed(
     said = capsys.readouterr().out
     for name in ("RotateK 2 bits", "KIVI 2 bits", "TurboQuant 4 bits", "KVTC 0.75 bits"):
         assert name in said
-    assert (tmp_path / "stored-tiny.csv").exists()
+    kept, means = tmp_path / "stored-rows.csv", tmp_path / "stored.csv"
+    whole, before = kept.read_text(), means.read_text()
+    lines = whole.splitlines(keepends=True)
+    kept.write_text("".join(lines[:-2]))  # cut short
+    added = list[str]()
+    rows_of = stored_keys.rows_of
+
+    def seen(*given: Any) -> Iterator[Row]:
+        added.extend(given[4])
+        return rows_of(*given)
+
+    monkeypatch.setattr(stored_keys, "rows_of", seen)
+    assert main(words) == 0 and added == ["KVTC 0.75 bits", "KVTC 0.5 bits"]
+    assert kept.read_text() == whole and means.read_text() == before
+    added.clear()
+    monkeypatch.delattr(stored_keys, "calibrated")  # nothing is left to do
+    assert main(words) == 0 and not added

@@ -1,4 +1,4 @@
-"""Measure a pocket model: `python -m pocket.evaluation [--family llava_next]`.
+"""Measure a pocket model: `python -m pocket.evaluation [--family smol]`.
 
 Greedy answers of the plain transformers model to questions about freshly drawn documents, on six
 splits: own (the training's renderers and fonts, other seeds), fonts (families never trained on),
@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from transformers import LlavaNextForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLForConditionalGeneration
 
-from pocket.evaluation import llava_next, qwen2_5_vl, smol
+from pocket.evaluation import qwen2_5_vl, smol
 from pocket.evaluation.measures import (
     Answered,
     Pair,
@@ -45,35 +45,20 @@ class Family:
     """The measurement of one of the pockets."""
 
     folder: Path  # of its weights
-    model: Any  # the transformers class
     run: Callable[[Any, list[Pair], int, int], None]  # fills in what a model answers
-    sizes: tuple[tuple[int, int], ...]  # of its documents, width and height in pixels
     batches: tuple[int, int]  # questions at once: on a GPU, on a processor
-    longest: float = float("inf")  # bytes of a true answer; beyond, a question is left out
     splits: tuple[str, ...] = SPLITS
 
 
 FAMILIES: Final = {
     "qwen2_5_vl": Family(
         folder=ASSETS / "pocket",
-        model=Qwen2_5_VLForConditionalGeneration,
         run=qwen2_5_vl.run,
-        sizes=qwen2_5_vl.SIZES,
         batches=(128, 4),
-    ),
-    "llava_next": Family(
-        folder=ASSETS / "pocket-llava",
-        model=LlavaNextForConditionalGeneration,
-        run=llava_next.run,
-        sizes=llava_next.SIZES,
-        batches=(48, 2),
-        longest=llava_next.LONGEST_TRUTH,
     ),
     "smol": Family(
         folder=ASSETS / "pocket-smol",
-        model=Qwen2_5_VLForConditionalGeneration,
         run=smol.run,
-        sizes=qwen2_5_vl.SIZES,
         batches=(48, 2),
         splits=(*SPLITS, SCENERY),
     ),
@@ -115,15 +100,15 @@ class Measurement:
         if cuda:
             self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         folder = args.model or self.family.folder
-        model = self.family.model.from_pretrained(whole(folder), dtype=torch.float32)
+        kind = Qwen2_5_VLForConditionalGeneration
+        model = kind.from_pretrained(whole(folder), dtype=torch.float32)
         self.model = model.to(self.device).eval()
         self.batch = args.batch or self.family.batches[0 if cuda else 1]
         self.items: list[Answered] = []
 
     def ask(self, pairs: list[Pair]) -> None:
         """Answer this process's part of some questions about pictures of one size."""
-        fit = [p for p in pairs if len(p[1].truth.encode()) <= self.family.longest]
-        mine = fit[self.rank :: self.world]
+        mine = pairs[self.rank :: self.world]
         self.family.run(self.model, mine, self.batch, self.args.max_new)
         self.items += [item for _, item in mine]
 
@@ -133,7 +118,7 @@ class Measurement:
             dist.init_process_group("gloo")
         args, began = self.args, time.monotonic()
         wanted, kinds = (["train"], args.renderers) if args.renderers else (args.splits, ())
-        for name, splits in sizes(wanted, args.sizes, self.family.sizes):
+        for name, splits in sizes(wanted, args.sizes, qwen2_5_vl.SIZES):
             self.ask(drawn(name, splits, args.documents, args.questions, kinds))
             said = f"{name}: {summary(self.items)} after {time.monotonic() - began:.0f} s"
             print(said, file=sys.stderr, flush=True)

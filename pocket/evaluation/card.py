@@ -28,6 +28,11 @@ NAMES: Final = {
     "browser": "web pages of unseen templates and fonts",
     SCENERY: "pictures without a word, of unseen kinds",
 }
+ASKED: Final = {  # of files, by their folders
+    "handmade": "pages by other hands (`assets/handmade`)",
+    "freeform": "pages that are asked freely (`assets/freeform`)",
+    "real": "pictures of other programs and people, which are not in this repository",
+}
 DOUBLINGS: Final = 6  # of the training, the last ones
 LOSSES: Final = {"answer_loss": "answer loss", "plain_loss": "divergence from SmolLM2 on text"}
 TEMPLATE: Final = Path(__file__).with_name("smol_card.md")
@@ -122,7 +127,7 @@ def figures(tables: dict[str, Any], asked: list[dict[str, Any]]) -> str:
             "(`python -m pocket.evaluation.score`):\n"
         )
         rows = [
-            [row["file"], f"{_share(row['right'])} of {row['questions']}",
+            [ASKED.get(row["file"], row["file"]), f"{_share(row['right'])} of {row['questions']}",
              "; ".join(f"{kind} {right} of {n}" for kind, (right, n) in row["kinds"].items())]
             for row in asked
         ]  # fmt: skip

@@ -174,8 +174,9 @@ def report(name: str, given: list[Answer], bins: tuple[doubt.Bin, ...]) -> dict[
 
 
 def keep(path: Path, changes: dict[str, Any]) -> None:
-    """Put figures into a results file; what is not named stays, inside a dictionary, too."""
-    results = json.loads(path.read_text(encoding="utf-8"))
+    """Put figures into a results file, which may not be there yet; what is not named stays, inside
+    a dictionary, too."""
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, new in changes.items():
         results[name] = results.get(name, {}) | new if isinstance(new, dict) else new
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -227,9 +228,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--model", default="pocket", help="its name, or a folder of weights")
     p.add_argument("--device", help="cuda where there is one")
     p.add_argument("--calibrate", nargs="*", default=[], help="folders to learn the caution from")
-    p.add_argument(
-        "--results", type=Path, default=RESULTS / "pocket.json", help="and where it goes"
-    )
+    p.add_argument("--results", type=Path, help="and where it goes, if not into the model's own")
     p.add_argument("--json", type=Path, help="write all figures and answers here")
     p.add_argument("--card", type=Path, help="keep the figures here for the model's card")
     p.add_argument("--scanned", type=Path, help="... and those of this folder of `evaluate`")
@@ -242,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     engine = Engine(load(args.model, args.device))
     full = Settings(channels=CHANNELS["full"]())
-    bins = doubt.load_bins(RESULTS)["pocket"]
+    bins = doubt.load_bins(RESULTS).get(Path(args.model).name, ())
     given: dict[str, list[Answer]] = {}
     for path in files:
         name = path.parent.name
@@ -251,7 +250,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.flush()
     if args.calibrate:
         learned = calibrated([a for name in args.calibrate for a in given[name]])
-        keep(args.results, {"calibration": {"bins": learned, "of": args.calibrate}})
+        own = args.results or RESULTS / f"{Path(args.model).name}.json"
+        keep(own, {"calibration": {"bins": learned, "of": args.calibrate}})
         bins = tuple(doubt.Bin(b["from"], int(b["n"]), b["exact"]) for b in learned)
         sys.stdout.write("after calibration:\n")
         for name, mine in given.items():

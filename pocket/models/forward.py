@@ -167,6 +167,13 @@ def text_angles(
     return torch.cat((chosen, chosen), -1)
 
 
+def line_angles(length: int, width: int, theta: float, device: torch.device) -> Tensor:
+    """Rotary angles [length, width] of consecutive positions."""
+    inverse = 1 / theta ** (torch.arange(0, width, 2, device=device).float() / width)
+    angles = torch.arange(length, device=device).float()[:, None] * inverse
+    return torch.cat((angles, angles), -1)
+
+
 def turn_places(text: Tensor, end: int = tokenizer.VISION_END) -> tuple[Tensor, Tensor]:
     """Of text [B, T] whose turns all begin with `end`, the image's: turn, from 1, place in it."""
     begins = text == end

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from pocket.models.batch import Batch
 from pocket.models.config import UNIT
-from pocket.models.forward import Forward, apart, rms, text_angles, text_block
-from pocket.models.llava_forward import line_angles
+from pocket.models.forward import Forward, apart, line_angles, rms, text_angles, text_block
 from pocket.models.smol import Smol, matrix_names
 from pocket.models.tokenizer import Codec
 

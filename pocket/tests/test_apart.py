@@ -46,4 +46,4 @@ def test_the_commands_say_what_they_take(name: str, capsys: pytest.CaptureFixtur
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0 and f"python -m pocket.{name}" in said
-    assert "{qwen2_5_vl,llava_next,smol}" in said
+    assert "{qwen2_5_vl,smol}" in said

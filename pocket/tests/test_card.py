@@ -54,7 +54,8 @@ def test_the_card_has_the_figures_of_the_files(result: Path, parts: Path) -> Non
     assert "(0.3 million parameters)" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert [row for row in rows if ".50 (.09 to .91) of 2" in row and "own renderers" in row]
-    assert "| field | 1 of 2 |" in rows and "| handmade | .75 of 4 | chart 3 of 4 |" in rows
+    assert "| field | 1 of 2 |" in rows
+    assert "| pages by other hands (`assets/handmade`) | .75 of 4 | chart 3 of 4 |" in rows
     assert "| 6,400 | 6.4 | 0.0625 |" in rows and "| 3,200 | 3.2 | 0.125 |" in rows
     assert "$" not in text
 

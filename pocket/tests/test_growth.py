@@ -9,8 +9,7 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 
 from pocket.models import tokenizer
 from pocket.models.config import build_model, model_config, save_model
-from pocket.models.llava import build_llava, llava_config
-from pocket.training.growth import OUTPUTS, grown, places
+from pocket.training.growth import grown, places
 
 
 @torch.no_grad()
@@ -78,30 +77,3 @@ def test_matrices_are_stored_in_eight_bits_and_load_as_if_they_were_not(tmp_path
         rounded = bits.to(torch.float8_e4m3fn).bfloat16() if wanted.ndim > 1 else bits
         assert loaded.state_dict()[name].equal(rounded), name
         assert exact.state_dict()[name].equal(rounded.float()), name
-
-
-def test_a_grown_tile_model_says_what_the_small_one_said_and_can_learn_more() -> None:
-    small = build_llava(llava_config(2, 2, 256, 128, 2, side=112), seed=3).eval()
-    config = llava_config(5, 3, 256, 128, 2, side=112)
-    config.text_config.intermediate_size *= 2
-    config.vision_config.intermediate_size *= 2
-    large = grown(small, config).eval()
-    shown = tokenizer.prefix() + [tokenizer.IMAGE_PAD] * (64 + 8 * 17)
-    ids = torch.tensor([shown + tokenizer.question_ids("title?", first=True)])
-    noise = torch.randn(1, 3, 3, 112, 112, generator=torch.Generator().manual_seed(5))
-    said = [
-        model(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            pixel_values=noise,
-            image_sizes=torch.tensor([[112, 224]]),
-            labels=ids,
-        )
-        for model in (small, large)
-    ]
-    assert torch.allclose(said[0].logits, said[1].logits, atol=1e-4)
-    said[1].loss.backward()
-    for name, p in large.named_parameters():
-        if name.endswith(OUTPUTS):
-            assert p.grad is not None and p.grad.abs().max() > 0, name
-    assert grown(large, config) is large

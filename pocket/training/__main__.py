@@ -8,14 +8,12 @@ it with torchrun, or a training of its own on each for `training.averaging` to a
 
 from typing import Final
 
-from pocket.training.llava_trainer import TileTrainer
 from pocket.training.options import arguments
 from pocket.training.smol_trainer import SmolTrainer
 from pocket.training.trainer import Trainer, train
 
 TRAINERS: Final[dict[str, type[Trainer]]] = {
     "qwen2_5_vl": Trainer,
-    "llava_next": TileTrainer,
     "smol": SmolTrainer,
 }
 

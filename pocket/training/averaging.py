@@ -18,13 +18,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from transformers import LlavaNextForConditionalGeneration, Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLForConditionalGeneration
 
 from pocket.glyphs import N_CLASSES
 from pocket.training.data import USUAL, BatchOptions, loader, make_batch, spare_cores
-from pocket.training.llava_data import make_tiles
-from pocket.training.llava_trainer import TileTrainer
-from pocket.training.options import FAMILIES
 from pocket.training.trainer import Trainer
 
 SEED: Final = 1_000_003  # no training's
@@ -35,8 +32,7 @@ class Judge:
 
     def __init__(self, model: Any, batches: list[Any]) -> None:
         self.model, self.batches = model, batches
-        trainer = TileTrainer if _is_tiled(model) else Trainer
-        self.forward = trainer.passes(model, compile_blocks=False)
+        self.forward = Trainer.passes(model, compile_blocks=False)
         self.head = nn.Linear(model.config.vision_config.hidden_size, N_CLASSES).to(model.device)
 
     @torch.no_grad()
@@ -83,16 +79,9 @@ def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict
     return chosen, losses
 
 
-def _is_tiled(model: Any) -> bool:
-    return isinstance(model, LlavaNextForConditionalGeneration)
-
-
-def fresh(n: int, options: BatchOptions, model: Any) -> list[Any]:
-    """`n` batches as the end of `model`'s training draws them."""
-    make: Any = partial(make_batch, options)
-    if _is_tiled(model):
-        make = partial(make_tiles, options, model.config.vision_config.image_size)
-    data, progress = loader(make, 0, 0, 1, min(n, spare_cores()))
+def fresh(n: int, options: BatchOptions) -> list[Any]:
+    """`n` batches as the end of a training draws them."""
+    data, progress = loader(partial(make_batch, options), 0, 0, 1, min(n, spare_cores()))
     progress.value = 1.0
     return list(islice(data, n))
 
@@ -102,7 +91,6 @@ def main(argv: list[str] | None = None) -> None:
     p = argparse.ArgumentParser(prog="python -m pocket.training.averaging", description=__doc__)
     p.add_argument("out", type=Path, help="the averaged model goes here")
     p.add_argument("models", type=Path, nargs="+", help="folders of one shape of model")
-    p.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of the two pockets")
     p.add_argument("--all", action="store_true", help="average them all, without trying any")
     p.add_argument("--beside", nargs=2, metavar=("FOLDER", "SHARE"), help="then mix this in")
     p.add_argument("--batches", type=int, default=24, help="fresh batches that decide")
@@ -112,23 +100,21 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--seed", type=int, default=SEED, help="of the batches")
     args = p.parse_args(argv)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tiled = args.family == "llava_next"
-    kind: Any = LlavaNextForConditionalGeneration if tiled else Qwen2_5_VLForConditionalGeneration
     models: dict[str, list[Tensor]] = {}
     for folder in args.models:
-        model = kind.from_pretrained(folder, dtype=torch.float32)
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         models[str(folder)] = [p.detach().to(device, copy=True) for p in model.parameters()]
     chosen, losses = list(models), dict[str, float]()
     if not args.all:
         options = BatchOptions(args.seed, args.cost, args.pages, alone=0.5, largest=args.largest)
-        batches = fresh(args.batches, options, model)
+        batches = fresh(args.batches, options)
         chosen, losses = greedy(models, Judge(model.to(device), batches))
     weights = mean([models[m] for m in chosen])
     if args.beside:
         weights = beside(weights, Path(args.beside[0]), float(args.beside[1]))
     for own, given in zip(model.parameters(), weights, strict=True):
         own.data.copy_(given)
-    (TileTrainer if tiled else Trainer).write(model, args.out)
+    Trainer.write(model, args.out)
     rounded = {name: round(loss, 5) for name, loss in losses.items()}
     print(json.dumps({"averaged": chosen, "answer_loss": rounded}), file=sys.stderr)
 

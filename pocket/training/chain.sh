@@ -2,7 +2,7 @@
 # One link of a training chain on a bare GPU machine, given up early if it does not get going.
 # usage: chain.sh RUN_FOLDER RESULT_FOLDER TRAINING_ARGUMENTS
 # $GPUS: on the first so many only. $GO_ON: only from a checkpoint in RUN_FOLDER. With --family
-# llava_next it trains the second pocket, with --family smol the third.
+# smol it trains the third pocket.
 run=$1 result=$2
 shift 2
 # A machine left alone for half a minute is another one.

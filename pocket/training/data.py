@@ -36,8 +36,7 @@ class BatchOptions:
 
     Attributes:
         seed: The run's.
-        cost: Bounds a batch: for the first pocket about the sum over its images of visual tokens +
-            text tokens / 4, for the second decoder tokens.
+        cost: Bounds a batch: about the sum over its images of visual tokens + text tokens / 4.
         pages: A folder of stored documents to mix in, or none.
         echo: Uses that the questions of a picture are packed for; the first is the same whatever
             their number.

@@ -19,7 +19,7 @@
 # sections, counts with units and headings, turns apart in a third of the steps (a step with them takes
 # 195 ms, another 120): loss .10 at first, .16 at the full rate, .13 after link 1, .075 at the end. So the
 # next begins with less.
-# The eleventh: 14.5 minutes at RATE=7e-4 (both.sh), loss .08 at first, .11 at the full rate, .07 at the
+# The eleventh: 14.5 minutes at RATE=7e-4, without link 3, loss .08 at first, .11 at the full rate, .07 at the
 # end.
 # Fresh documents of the kinds that are trained on (`pocket.evaluation --renderers NAME ...`)
 # say what to draw more of: of the tenth's answers right were letters 1.0, panels .96, charts .93, tills .93, but listings and
@@ -36,9 +36,8 @@
 # and begin anew with START=that folder and MINUTES=what is left / 0.65.
 # Browser pages: PAGES=a folder of shards (`pocket.browser PAGES --count 1600 --first 900000
 # --quality 25 62`, 17 MB, ten minutes of two cores). A working tree that travels may weigh
-# 64 MiB, so they fit only while assets/pocket-llava is moved out of it; without them the web
+# 64 MiB, so they fit only while assets/pocket-smol is moved out of it; without them the web
 # split is to be watched. UNSEEN=a folder of the split unseen is measured in link 4, too.
-# Both pockets at once on a machine of two GPUs: both.sh, whose schedule needs no link 3.
 # What comes back: at most 8 files of 16 MiB; links 1 to 3 the shards, their index, the log, and the
 # glyph head; link 4 the shards that are to be shipped, and every table (pocket.json for
 # assets/results).

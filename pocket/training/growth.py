@@ -15,9 +15,9 @@ from pocket.models.config import fresh
 
 OUTPUTS: Final = (
     "o_proj.weight", "attn.proj.weight", "attn.proj.bias", "down_proj.weight",
-    "down_proj.bias", "out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias",
+    "down_proj.bias",
 )  # fmt: skip
-READERS: Final = ("down_proj.weight", "fc2.weight")  # matrices whose added part is columns
+READER: Final = "down_proj.weight"  # a matrix whose added part is columns
 LAYER: Final = re.compile(r"(.*\.(?:layers|blocks)\.)(\d+)\.(.*)")
 
 
@@ -25,7 +25,7 @@ def grown(model: Any, config: Any, seed: int = 0) -> Any:
     """A larger model like a smaller, trained one, in float32 on the CPU.
 
     Args:
-        model: The smaller one, of either family, given back as it is where it has that shape.
+        model: The smaller one, given back as it is where it has that shape.
         config: As wide, as deep or deeper, MLPs as wide or wider.
         seed: Of what is drawn for added rows.
 
@@ -72,7 +72,7 @@ def _widened(name: str, small: Tensor, large: Tensor) -> Tensor:
     """`small` in the corner of a tensor of `large`'s shape."""
     if small.shape == large.shape:
         return small
-    reads = name.endswith(READERS)
+    reads = name.endswith(READER)
     kept = (slice(None), slice(small.shape[-1])) if reads else (slice(small.shape[0]),)
     if "mlp" not in name or large[kept].shape != small.shape:
         raise ValueError(f"{name} cannot grow from {tuple(small.shape)} to {tuple(large.shape)}")

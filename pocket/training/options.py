@@ -6,13 +6,13 @@ from typing import Final
 
 from pocket.training.data import USUAL, spare_cores
 
-FAMILIES: Final = ("qwen2_5_vl", "llava_next", "smol")
+FAMILIES: Final = ("qwen2_5_vl", "smol")
 
 
 def arguments(argv: list[str] | None = None, about: str | None = None) -> argparse.Namespace:
     """The command line's options; `about` is what --help says of the whole."""
     p = argparse.ArgumentParser(prog="python -m pocket.training", description=about)
-    p.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of the three pockets")
+    p.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of the two pockets")
     p.add_argument("--out", type=Path, required=True, help="checkpoint and export go here")
     p.add_argument("--start", type=Path, help="begin from these weights, grown if smaller")
     p.add_argument("--steps", type=int, default=0, help="length of the schedule in steps")
@@ -29,9 +29,6 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--warm-up", type=int, default=150)
     p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
     p.add_argument("--glyph-weight", type=float, default=0.3)
-    p.add_argument(
-        "--told-weight", type=float, default=0.3, help="of attention targets (llava_next)"
-    )
     p.add_argument("--rank", type=int, default=0, help="of the low-rank changes (smol)")
     p.add_argument("--frozen", action="store_true", help="... none: the tower alone learns (smol)")
     p.add_argument("--tower-rate", type=float, default=0.4, help="times --lr, the tower's (smol)")

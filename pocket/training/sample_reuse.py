@@ -27,9 +27,9 @@ def distance(batch_bytes: int, echo: int) -> int:
 def uses(batch: Any) -> list[Any]:
     """The batch once for each packing of its questions: the same pictures, other text.
 
-    Its text, labels, weights (and `places`) have one packing of all pictures after the other.
+    Its text, labels and weights have one packing of all pictures after the other.
     """
-    names = [n for n in ("text", "labels", "weights", "places") if hasattr(batch, n)]
+    names = ("text", "labels", "weights")
     packings = (getattr(batch, name).split(len(batch.images)) for name in names)
     return [
         replace(batch, **dict(zip(names, use, strict=True))) for use in zip(*packings, strict=True)
@@ -59,16 +59,11 @@ def echoed(batches: Iterator[Any], device: torch.device, away: int, seed: int) -
 
 
 def retouched(batch: Any, generator: torch.Generator) -> Any:
-    """`batch` under a little more or less light, with a little grain; colours keep their names.
-
-    A second pocket's two views of a picture change alike, but for the grain.
-    """
+    """`batch` under a little more or less light, with a little grain; colours keep their names."""
     size, device = len(batch.images), batch.images.device
     light = torch.rand(2, size, 1, 1, 1, generator=generator, device=device) * 2 - 1
     gain, offset = 1 + GAIN * light[0], OFFSET * light[1]
-    views = [name for name in ("images", "grid") if hasattr(batch, name)]
-    changed = {name: _lit(getattr(batch, name), gain, offset, generator) for name in views}
-    return replace(batch, **changed)
+    return replace(batch, images=_lit(batch.images, gain, offset, generator))
 
 
 def _lit(images: Tensor, gain: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:

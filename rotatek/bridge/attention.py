@@ -426,6 +426,13 @@ def _hooks(model: PreTrainedModel, call: Call | None) -> Iterator[RemovableHandl
             yield module.register_forward_pre_hook(_together, with_kwargs=True)
 
 
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a module has hooks that are not ours: its caller's, which see every call."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    owners = (getattr(getattr(hook, "func", hook), "__module__", "") for hook in hooks)
+    return not all(owner.startswith("rotatek.") for owner in owners)
+
+
 def arguments(module: nn.Module) -> Collection[str]:
     """Names of what a layer's forward takes, `self` among them."""
     return inspect.signature(type(module).forward).parameters

@@ -5,6 +5,7 @@ Lengths are logical (positions come from them), never physical.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -94,6 +95,13 @@ class CompressedLayer(CacheLayerMixin):
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)
 
+    def go_on_from(self, other: "CompressedLayer", tokens: int) -> None:
+        """Become a copy of a filled layer that shares its store, with capacity for more tokens."""
+        assert other.text is not None
+        self.rows, self.logical, self.store = other.rows, other.logical, other.store
+        self.text = other.text.copied(tokens)
+        self.span = None if other.span is None else replace(other.span)
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of this layer."""
         if self.store is not None:
@@ -153,6 +161,11 @@ class AttendingCache(Cache):
     of the model that keep a state have transformers' own (`rotatek.bridge.state_layers`)."""
 
     attends: ClassVar = True
+
+    @property
+    def only_grows(self) -> bool:
+        """Whether further text makes its layers' text grow, and does nothing else."""
+        return False
 
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
         """See a call's model and its arguments before the model reads them."""

@@ -234,6 +234,17 @@ class RotateKCache(RewindableCache):
         layers = key_layers(self)
         return all(layer.is_filled for layer in layers) and layers[0].filling.complete
 
+    @property
+    def only_grows(self) -> bool:
+        """Whether it is filled, has no states, windows or recorder, no picture comes next, no graph
+        writes to its text, and its `graph` is on."""
+        return self.graph and not state_layers(self) and all(
+            not (layer.pending or layer.text.static)
+            and layer.span is None
+            and layer.filling.recorder is None
+            for layer in key_layers(self)
+        )
+
     def end(self) -> None:
         """The prefill is over, if this was one."""
         self.finish()
@@ -419,9 +430,12 @@ class RotateKCache(RewindableCache):
                 restore(layer, moved(state, device_of(module)))
         return cache
 
-    def fork(self) -> "RotateKCache":
+    def fork(self, tokens: int = 0) -> "RotateKCache":
         """A copy that continues from here: it shares the stored visual tokens, which no step
         writes to, and copies text and states.
+
+        Args:
+            tokens: that it will read: its text has capacity for them at once.
 
         Raises:
             CacheNotStorable: where no prefill has run.
@@ -435,8 +449,7 @@ class RotateKCache(RewindableCache):
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes
         for layer, from_ in zip(key_layers(cache), key_layers(self), strict=True):
-            state = from_.state()
-            layer.restore(state | {"text": _copied(state["text"])})
+            layer.go_on_from(from_, tokens)
         for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
             restore(layer, state_of(from_))
         return cache
@@ -499,13 +512,6 @@ class RotateKCache(RewindableCache):
 def _share_parts(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     """Whether one of two modules is a part of the other."""
     return other in set(one.modules()) or one in set(other.modules())
-
-
-def _copied(thing: Any) -> Any:
-    """The same plain values, with copies of tensors."""
-    if isinstance(thing, dict):
-        return {name: _copied(value) for name, value in thing.items()}
-    return thing.clone() if isinstance(thing, Tensor) else thing
 
 
 def _embed_first(settings: Settings) -> UserError:

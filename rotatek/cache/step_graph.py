@@ -57,6 +57,56 @@ def _sampling_allowed(device: torch.device) -> Iterator[None]:
         generator.graphsafe_set_state(shared)
 
 
+class GraphMemory:
+    """A pool for graphs of which one at a time is replayed, and the stream that captures them.
+
+    Whatever a replay computes in it, the replay of another of its graphs may overwrite. Make a new
+    one where every graph of it is gone: PyTorch does not take up a pool that nothing holds.
+
+    Args:
+        device: a GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device)  # the pool's blocks belong to it
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the pool holds of the device's memory."""
+        return sum(part["total_size"] for part in torch.cuda.memory_snapshot(self._pool))
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[], torch.cuda.CUDAGraph]]:
+        """A context in which this thread captures graphs, one after the other.
+
+        Yields:
+            what begins a graph; the graph's `capture_end` ends it. What one of them leaves in the
+            pool another one may read, so that they have to be replayed in this order.
+        """
+        device, stream = self.device, self._stream
+        with _CAPTURING:
+            collecting = gc.isenabled()
+            gc.disable()  # another graph's end inside this capture would break it
+            stream.wait_stream(torch.cuda.current_stream(device))
+            try:
+                with torch.cuda.device(device), torch.cuda.stream(stream):
+                    torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
+
+                    def begin() -> torch.cuda.CUDAGraph:
+                        graph = torch.cuda.CUDAGraph()
+                        with _sampling_allowed(device):
+                            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                        return graph
+
+                    yield begin
+            finally:
+                if collecting:
+                    gc.enable()
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+
 def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
     """Record the kernels that `work` launches; none of them runs.
 
@@ -64,24 +114,12 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
         device: a GPU.
         work: has run before, so that lazy initialisation is done.
     """
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
-    with _CAPTURING:
-        collecting = gc.isenabled()
-        gc.disable()  # another graph's end inside this capture would break it
-        stream.wait_stream(torch.cuda.current_stream(device))
+    with GraphMemory(device).recording() as begin:
+        graph = begin()
         try:
-            with torch.cuda.device(device), torch.cuda.stream(stream):
-                torch.cuda.current_blas_handle()  # one a thread; none can be made in a graph
-                with _sampling_allowed(device):
-                    graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
+            work()
         finally:
-            if collecting:
-                gc.enable()
-    torch.cuda.current_stream(device).wait_stream(stream)
+            graph.capture_end()
     return graph
 
 

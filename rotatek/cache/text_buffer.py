@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -139,6 +140,19 @@ class TextBuffer:
             "tables": None if self.tables is None else self.tables._asdict(),
         }
 
+    def copied(self, tokens: int) -> "TextBuffer":
+        """The same text in memory of its own, with capacity for `tokens` more at least."""
+        if self.past is not None or self.tables is not None:
+            made = copy(self)
+            made.static = False
+            made.select(torch.clone)
+        else:
+            used, size = self.longest, -(-(self.longest + tokens) // TEXT_STEP) * TEXT_STEP
+            keys, values = (_longer(each[:, :, :used], size) for each in (self.keys, self.values))
+            made = TextBuffer(keys, values, self.lengths, self.ragged, used)
+        made.reserve(self.longest + tokens)
+        return made
+
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "TextBuffer":
         """A buffer again; state: of `state`."""
@@ -196,7 +210,7 @@ class TextBuffer:
 
     def leave_inference(self) -> None:
         """Become writable outside of inference mode, in which what there is was made."""
-        if self.lengths.is_inference():
+        if self.lengths.is_inference() or self.growing.is_inference():
             self.static = False  # no graph writes to the copies
             self.select(torch.clone)
 

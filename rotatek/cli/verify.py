@@ -10,7 +10,7 @@ from rotatek.cli.request_arguments import add_model
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation.suite import QUESTIONS, FileSuite, Suite, draw
 
-EMBEDDED_MODELS: Final = ("pocket", "pocket-llava")  # whose answers are brief
+EMBEDDED_MODELS: Final = ("pocket", "pocket-smol")  # whose answers are brief
 SUITE: Final = "pocket-unseen"  # whose renderers no embedded model was trained on
 DRAWN: Final = 7  # questions drawn for each picture that is asked: some have none to follow
 

@@ -65,10 +65,16 @@ class Admission:
     Args:
         room: bytes for all caches; called once, when the first request comes.
         batched: bytes of the running batch, padding and spare rows included.
+        beside: bytes of the model's that take from `room` and are no caches.
     """
 
-    def __init__(self, room: Callable[[], int], batched: Callable[[], int] = int) -> None:
-        self._ask_room, self._batched = room, batched
+    def __init__(
+        self,
+        room: Callable[[], int],
+        batched: Callable[[], int] = int,
+        beside: Callable[[], int] = int,
+    ) -> None:
+        self._ask_room, self._batched, self._beside = room, batched, beside
         self._room: int | None = None
         self._held: list[MemoryReservation] = []
         self._queue: list[MemoryReservation] = []
@@ -119,7 +125,7 @@ class Admission:
     def _admit(self) -> None:
         while self._queue:
             lease = self._queue[0]
-            if self.running and self._with(lease.size) > self.room:
+            if self.running and self._with(lease.size) + self._beside() > self.room:
                 break
             self._held.append(self._queue.pop(0))
             lease.admitted = True

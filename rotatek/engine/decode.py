@@ -14,6 +14,7 @@ from rotatek.cache.device_timing import synchronise
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
+from rotatek.models.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
 def feed(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
 ) -> tuple[Tensor, float]:
-    """Add tokens behind a filled cache.
+    """Add tokens behind a filled cache, on a GPU by replaying graphs where that is possible.
 
     Args:
         vlm: the model.
@@ -60,16 +61,34 @@ def feed(
         Next-token logits [B, vocabulary] in float32, and milliseconds.
     """
     started = time.perf_counter()
-    places = [vlm.positions_at(position + step) for step in range(tokens.shape[1])]
-    out = vlm.model(
-        input_ids=tokens,
-        position_ids=torch.cat(places, -1),
-        use_cache=True,
-        logits_to_keep=1,
-        **with_cache(vlm.model, cache),
-    )
-    synchronise(vlm.device)
-    return out.logits[:, -1].float(), 1000 * (time.perf_counter() - started)
+    steps = position[:, None] + torch.arange(tokens.shape[1], device=position.device)
+    positions = vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, tokens.shape)
+    logits = _replayed(vlm, tokens, positions, cache)
+    if logits is None:
+        out = vlm.model(
+            input_ids=tokens,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=1,
+            **with_cache(vlm.model, cache),
+        )
+        synchronise(vlm.device)
+        logits = out.logits[:, -1].float()
+    return logits, 1000 * (time.perf_counter() - started)
+
+
+def _replayed(
+    vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache
+) -> Tensor | None:
+    """As `QuestionGraphs.ask`; None also where memory ran out. The graphs are freed then."""
+    try:
+        return vlm.questions.ask(vlm.model, tokens, positions, cache)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error) or type(error).__name__
+    vlm.questions.forget(reason)  # outside the handler: the error refers to what did not fit
+    return None
 
 
 @torch.inference_mode()

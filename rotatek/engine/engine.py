@@ -77,7 +77,9 @@ class Engine:
         self.limits = limits or Limits()
         self.graphs = graphs
         self.scheduler = Scheduler(self.vlm, graphs=graphs, expected=lambda: self.admission.running)
-        self.admission = Admission(self._room, lambda: self.scheduler.batch_bytes)
+        self.admission = Admission(
+            self._room, lambda: self.scheduler.batch_bytes, lambda: self.vlm.questions.bytes
+        )
         self.pictures = ImageFeatureCache(self.vlm, self.limits.warm_bytes)
         self._lost = False  # the accelerator, for the rest of this process
 
@@ -136,6 +138,7 @@ class Engine:
             smaller = recovery.tighter(request)
             yield Restarted(TIGHTER, smaller.max_new_tokens)
             self.pictures.clear()
+            self.vlm.questions.forget()
             recovery.free(self.vlm.device)  # after the listener has dropped spare conversations
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:

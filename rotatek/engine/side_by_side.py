@@ -60,7 +60,23 @@ class SideBySide(AttendingCache):
         """Whether a cache can be read side by side: it keeps no states, and no window moves."""
         return not state_layers(cache) and all(layer.span is None for layer in key_layers(cache))
 
+    @property
+    def only_grows(self) -> bool:
+        """Whether each cache does."""
+        return all(cache.only_grows for cache in self.caches)
+
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
         """See a call's arguments before the model does: each cache sees its own row."""
         for row, cache in enumerate(self.caches):
             cache.meet(model, {"input_ids": given["input_ids"][row : row + 1]})
+
+    def counters(self) -> Any:
+        """For `rewind`, of each cache."""
+        return [cache.counters() for cache in self.caches]
+
+    def rewind(self, counters: Any) -> None:
+        """Forget the tokens that each cache has added since."""
+        for cache, own in zip(self.caches, counters, strict=True):
+            cache.rewind(own)
+        for layer in self.layers:
+            layer.logical = max(own.logical for own in layer.layers)

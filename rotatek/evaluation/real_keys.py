@@ -9,6 +9,7 @@ from rotatek.evaluation.cells import record_of, rows
 
 REAL_KEYS: Final = "real-keys.csv"
 SPECTRA: Final = "real-keys-spectra.csv"
+STORED: Final = "real-keys-stored.csv"  # of `python -m benchmarks stored-keys`
 FIRST, LATER = "first", "later"  # the question is read before or after the context is compressed
 
 Record = TypeVar("Record", bound=tuple)  # a class of NamedTuple

@@ -6,31 +6,38 @@ load merges them with SmolLM2 into an ordinary checkpoint in the user's cache; l
 """
 
 import errno
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from rotatek.errors import StorageFull, UserError, WeightsDamaged, WeightsMissing
 from rotatek.models import smollm2
 
 RECIPE: Final = "language.json"  # what marks such a folder: {"language", "sha256", "scale"}
-PARTS: Final = "parts*.safetensors"  # not "model*": transformers alone must not load half a model
-FORM: Final = 1  # of what is written; another one is put together anew
+# Not "model*", so that transformers alone does not load half a model; shipped ones end in ".gz".
+PARTS: Final = "parts*.safetensors*"
+FORM: Final = 2  # of what is written; another one is put together anew
 LANGUAGE: Final = "model.language_model."
 VISUAL: Final = "model.visual."
 DOWN, UP = "down", "up"  # the two factors, [r, in] and [out, r]
-STEP: Final = ".step"  # ends the name of an int8 matrix's steps, float16 [rows]
+STEP: Final = ".step"  # ends the name of an int8 matrix's steps, float16 [rows, 1]
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+DAMAGE: Final = (
+    SafetensorError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError,
+    TypeError,
+)  # fmt: skip
 
 
 def is_apart(folder: str | os.PathLike[str]) -> bool:
@@ -87,7 +94,7 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
         recipe = json.loads((parts / RECIPE).read_text(encoding="utf-8"))
         wanted, scale = recipe["sha256"], float(recipe["scale"])
         own = stored(parts)
-    except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as exc:
+    except DAMAGE as exc:
         raise WeightsDamaged from exc
     if wanted != smollm2.SHA256:
         raise WeightsMissing(
@@ -108,40 +115,44 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
 
 
 def merged(weight: Tensor, own: dict[str, Tensor], name: str, scale: float) -> Tensor:
-    """A language model's tensor with its low-rank change, where it has one; bfloat16."""
+    """A language model's tensor with its low-rank change, where it has one; bfloat16.
+
+    Products are summed in float64: in float32 their order, which is a processor's own, would move
+    some weights by a rounding, and the same parts be another model elsewhere.
+    """
     stem = name.removesuffix("weight")
     if stem + UP in own:
-        weight = weight + scale * (own[stem + UP].float() @ own[stem + DOWN].float())
+        weight = weight.double() + scale * (own[stem + UP].double() @ own[stem + DOWN].double())
     return weight.bfloat16().contiguous()
 
 
 def stored(parts: Path) -> dict[str, Tensor]:
-    """The tensors of a folder's shards by name; those of int8 as float32, times their rows' steps.
+    """The tensors of a folder's shards by name; those of int8 as float32, times their steps.
 
     Raises:
         SafetensorError: for a shard that cannot be read.
+        BadGzipFile, EOFError, zlib.error: for one that cannot be unpacked.
         KeyError: for an int8 matrix without its steps.
     """
     found = dict(_tensors(parts))
     steps = {name: found.pop(name) for name in list(found) if name.endswith(STEP)}
     for name, value in found.items():
         if value.dtype == torch.int8:
-            found[name] = value.float() * steps[name + STEP].float()[:, None]
+            found[name] = value.float() * steps[name + STEP].float()
     return found
 
 
 def _tensors(parts: Path) -> Iterator[tuple[str, Tensor]]:
     for file in sorted(parts.glob(PARTS)):
-        with safe_open(file, "pt") as shard:
-            for name in shard.keys():  # noqa: SIM118 - it is no dictionary
-                yield name, shard.get_tensor(name)
+        content = file.read_bytes()
+        yield from load(gzip.decompress(content) if file.suffix == ".gz" else content).items()
 
 
 def _kept(parts: Path) -> Path:
     """Where what is made of these parts is kept: another place for other weights."""
     digest = hashlib.sha256(f"{FORM} {smollm2.SHA256}".encode())
     for file in sorted(parts.iterdir()):
-        if file.suffix in (".json", ".jinja", ".safetensors"):
+        if file.suffix in (".json", ".jinja", ".safetensors", ".gz"):
             digest.update(file.name.encode() + file.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "rotatek" / f"{parts.resolve().name}-{digest.hexdigest()[:16]}"

@@ -17,6 +17,7 @@ from rotatek.bridge.fitness import attention_layers, device_of
 from rotatek.bridge.kv_sharing import kv_shapes
 from rotatek.bridge.scope import own_calls
 from rotatek.bridge.state_layers import state_bytes
+from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
@@ -155,6 +156,11 @@ class VisionLanguageModel:
     def key_layers(self) -> int:
         """Layers of the language model that hold Keys; others keep a state."""
         return len(attention_layers(self.model))
+
+    @cached_property
+    def questions(self) -> QuestionGraphs:
+        """Replays what questions to all stored caches have in common, on a GPU."""
+        return QuestionGraphs()
 
     @cached_property
     def state_bytes(self) -> int:

@@ -28,7 +28,8 @@ from rotatek.errors import (
     UserError,
     WeightsDamaged,
 )
-from rotatek.models.assembly import at_hand, is_apart, whole
+from rotatek.models import smollm2
+from rotatek.models.assembly import PARTS, at_hand, is_apart, whole
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.download import fetch, incomplete, missing, shown
 from rotatek.models.families import family_of
@@ -43,7 +44,6 @@ from rotatek.models.memory import (
 from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
-POCKET_LLAVA: Final = POCKET.with_name("pocket-llava")
 POCKET_SMOL: Final = POCKET.with_name("pocket-smol")  # offered once its weights are there
 DTYPES: Final = {
     "float32": torch.float32,
@@ -70,7 +70,6 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
     c.name: c
     for c in (
         Checkpoint("pocket", "Pocket (embedded, 33 M)", str(POCKET)),
-        Checkpoint("pocket-llava", "Pocket LLaVA-NeXT (embedded, 18 M)", str(POCKET_LLAVA)),
         Checkpoint("pocket-smol", "Pocket SmolLM2 (embedded, 147 M)", str(POCKET_SMOL), None, 0.6),
         Checkpoint(
             "smolvlm-256m",
@@ -306,8 +305,12 @@ def card_line(model: str) -> str:
     checkpoint = _checkpoint(model)
     config = _config(checkpoint)
     text = config.get_text_config()
-    size = sum(file.stat().st_size for file in Path(checkpoint.source).glob("*.safetensors"))
+    files = (*Path(checkpoint.source).glob("*.safetensors"), *Path(checkpoint.source).glob(PARTS))
+    size = sum(file.stat().st_size for file in {*files})
     weights = f"{size / 1e6:.1f} MB of weights" if size else "weights on the hub"
+    if is_apart(checkpoint.source):
+        weights += f" beside {smollm2.PACKAGE}"
+        weights += "" if at_hand(checkpoint.source) else f", which is missing. {smollm2.INSTALL}"
     return (
         f"{checkpoint.label}: {config.model_type}, {text.num_hidden_layers} layers, "
         f"{text.num_attention_heads}/{text.num_key_value_heads} heads, {weights}"

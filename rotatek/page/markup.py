@@ -42,7 +42,8 @@ def masthead() -> str:
 def footer(models: Sequence[str]) -> str:
     """What the page is and is not, and which models answer."""
     return (
-        '<p class="rk-foot">The embedded models are small, were trained on drawn documents and '
-        "know nothing of photographs. Bytes are those of live tensors; nominal shares follow the "
-        f"paper and leave out text, bases and masks. Running here: {escape(', '.join(models))}.</p>"
+        '<p class="rk-foot">The embedded models are small, learned to read from drawn documents '
+        "and know nothing of photographs; the one with SmolLM2 declines these. Bytes are those of "
+        "live tensors; nominal shares follow the paper and leave out text, bases and masks. "
+        f"Running here: {escape(', '.join(models))}.</p>"
     )

@@ -26,6 +26,7 @@ from rotatek.engine.events import Event, Failed
 from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
 from rotatek.models import CHECKPOINTS, load
+from rotatek.models.assembly import at_hand
 
 log = logging.getLogger("rotatek")
 
@@ -151,6 +152,7 @@ def maker() -> Callable[[str], Engine]:
 
 
 def offered() -> list[str]:
-    """What a Space offers where ROTATEK_MODELS is empty: the embedded models and one large one."""
+    """What a Space offers where ROTATEK_MODELS is empty: embedded models, unless their language
+    model is a package that is not installed, and one large one."""
     small = [name for name, known in CHECKPOINTS.items() if known.gigabytes < 1]
-    return [*small, "qwen2.5-vl-7b"]
+    return [*(name for name in small if at_hand(CHECKPOINTS[name].source)), "qwen2.5-vl-7b"]

@@ -221,7 +221,7 @@ class Asker:
     ) -> list[tuple[RotateKCache, Tensor]]:
         """Copies that have read the question, in one pass, and the logits [1, vocabulary] behind
         it. Several caches are such that `SideBySide` fits."""
-        copies = [cache.fork() for cache in held]
+        copies = [cache.fork(len(ids)) for cache in held]
         if self.opens:
             for cache in copies:
                 open_stores(cache)

@@ -22,6 +22,7 @@ from rotatek.page.results import (
     widgets,
 )
 from tests.app.test_inspect import figures
+from tests.two_models import SECOND, two_models
 from viz import theme
 
 COMMITTED = Path(__file__).resolve().parents[2] / "assets" / "results"
@@ -94,11 +95,19 @@ def committed() -> files.Files:
     return files.load(COMMITTED)
 
 
-def test_every_committed_measurement_is_drawn(committed: files.Files) -> None:
-    drawn = figures(events.draw(committed, None, None))
-    assert len(committed.results.main) == 2
-    for run in committed.results.main:
-        end = "" if run is committed.results.main[0] else f"-{run['model']['name']}"
+@pytest.fixture(scope="module")
+def two(committed: files.Files) -> files.Files:
+    """Two models' results, of which the second was asked less."""
+    return committed._replace(results=two_models(committed.results))
+
+
+@pytest.mark.parametrize("whose", ["committed", "two"])
+def test_every_measurement_is_drawn(whose: str, request: pytest.FixtureRequest) -> None:
+    found: files.Files = request.getfixturevalue(whose)
+    drawn = figures(events.draw(found, None, None))
+    assert found.results.main
+    for run in found.results.main:
+        end = "" if run is found.results.main[0] else f"-{run['model']['name']}"
         shown = {one["name"] + end for one in run["tables"] if one["scope"] != "long"}
         assert shown <= drawn.keys() and len(shown) > 10
     assert all(drawing["reading"] != events.UNCOUNTED for drawing in drawn.values())
@@ -231,14 +240,14 @@ def test_rows_are_drawn_as_the_methods_that_the_record_names() -> None:
         assert unknown.colour == styles.style_named("?").colour == theme.INK
 
 
-def test_the_opening_says_what_every_method_needs(committed: files.Files) -> None:
-    run = committed.results.main[0]
-    said, drawn = overview_figure.opening(committed)
-    whole = overview_figure.reference(committed.results, run)
+def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
+    run = two.results.main[0]
+    said, drawn = overview_figure.opening(two)
+    whole = overview_figure.reference(two.results, run)
     assert whole is not None
     first = said.splitlines()[0]
     assert first.startswith(f"pocket: Within two points of the uncompressed {100 * whole:.1f} %, ")
-    for best in overview_figure.bests(committed.results, run):
+    for best in overview_figure.bests(two.results, run):
         one = best.nearest(whole - overview_figure.NEAR)
         held = "" if one is None else f" {100 * one.live:.0f} %"
         assert f"{best.name}{held}" in first.replace(" needs", "")
@@ -246,26 +255,27 @@ def test_the_opening_says_what_every_method_needs(committed: files.Files) -> Non
     assert overview_figure.opening(files.Files()) == ("", {})
 
 
-def test_both_models_stand_in_every_figure_and_claim(committed: files.Files) -> None:
-    models = [run["model"]["name"] for run in committed.results.main]
-    assert models == ["pocket", "pocket-llava"]
-    said, first = overview_figure.opening(committed)
+def test_both_models_are_in_every_figure_and_claim(two: files.Files) -> None:
+    """Also where one of them has no such table."""
+    models = [run["model"]["name"] for run in two.results.main]
+    assert models == ["pocket", SECOND]
+    said, first = overview_figure.opening(two)
     assert all(f"{name}: Within" in said for name in models) and len(first) == len(models)
-    drawn = answers.answers(committed, files.Asked())
-    for run, other in zip(committed.results.main, reversed(models), strict=True):
+    drawn = answers.answers(two, files.Asked())
+    for run, other in zip(two.results.main, reversed(models), strict=True):
         for table in run["tables"]:
-            name = answers.name_of(table["name"], committed, run)
+            name = answers.name_of(table["name"], two, run)
             if table["scope"] == "long":
                 assert name not in drawn
                 continue
             title, drawing = drawn[name]
             assert title.endswith(f": {run['model']['name']}")
-            stands = any(one["name"] == table["name"] for run in committed.results.main
+            stands = any(one["name"] == table["name"] for run in two.results.main
                          if run["model"]["name"] == other for one in run["tables"])  # fmt: skip
             assert stands or f"{other}: not measured yet" in drawing.reading
-    for lines in widgets.claims(committed).values():
+    for lines in widgets.claims(two).values():
         assert all(len(line) == len(lines[0]) for line in lines)
-    (about, speeds) = widgets.claims(committed).values()
+    (about, speeds) = widgets.claims(two).values()
     assert {f"{name}, at equal live bytes" for name in models} <= about[0].keys()
     assert {"Llama3-8B", "Qwen2.5-VL-7B"} <= speeds[0].keys()
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from rotatek.engine.engine import Engine
-from rotatek.models.loading import POCKET_LLAVA
+from rotatek.models.loading import POCKET
 from rotatek.page import server
 from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
@@ -49,15 +49,13 @@ def test_a_checkpoint_is_brought_and_chosen(open_host: str, browser: Browser) ->
     page = browser.new_page()
     page.goto(open_host)
     open_drawer(page, "more")
-    load_checkpoint(page, str(Path(POCKET_LLAVA)))
-    expect(page.locator("#checkpoint-progress")).to_contain_text(
-        "pocket-llava is ready, and chosen."
-    )
-    expect(page.locator("#model input")).to_have_value("pocket-llava")
+    load_checkpoint(page, str(Path(POCKET)))
+    expect(page.locator("#checkpoint-progress")).to_contain_text("pocket is ready, and chosen.")
+    expect(page.locator("#model input")).to_have_value("pocket")
     page.reload()
     open_drawer(page, "more")
     page.locator("#model input").click()
-    expect(page.get_by_role("option", name="pocket-llava")).to_be_visible()
+    expect(page.get_by_role("option", name="pocket")).to_be_visible()
     page.close()
 
 
@@ -65,7 +63,7 @@ def test_what_is_none_is_refused_in_a_sentence(open_host: str, browser: Browser)
     page = browser.new_page()
     page.goto(open_host)
     open_drawer(page, "more")
-    load_checkpoint(page, str(Path(POCKET_LLAVA).with_name("nothing")))
+    load_checkpoint(page, str(Path(POCKET).with_name("nothing")))
     expect(page.locator("#checkpoint-progress")).to_contain_text("There is no model")
     expect(page.locator("#checkpoint-load")).to_be_enabled()
     expect(page.locator("#model input")).to_have_value("Tiny")

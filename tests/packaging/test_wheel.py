@@ -146,8 +146,8 @@ def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
     scripts = ("style.css", "page.js", "figures.js")
     for name in (*scripts, "examples/index.json", "traces/lessons.json"):
         assert f"assets/{name}" in inside
-    for model in ("pocket", "pocket-llava"):
-        own = {path.name for path in (ROOT / "assets" / model).iterdir()}
+    for model in ("pocket", "pocket-smol"):
+        own = {path.name for path in (ROOT / "assets" / model).glob("*")}
         assert {f"assets/{model}/{name}" for name in own} <= inside
     unwanted = ("pocket/", "benchmarks/kernels", "assets/fonts", "assets/handmade")
     assert not [name for name in inside if name.startswith(unwanted)]

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import stored_keys
 from benchmarks.real_keys import ARMS
 from docs import real_keys, svg_chart
 from rotatek.evaluation.cells import pareto_front
@@ -13,6 +14,7 @@ from rotatek.evaluation.real_keys import (
     LATER,
     REAL_KEYS,
     SPECTRA,
+    STORED,
     Divergence,
     Spectrum,
     read,
@@ -44,7 +46,8 @@ def test_models_were_asked_under_every_method_with_every_token() -> None:
 
 def test_spectra_are_of_every_layer_beside_the_embedded_models() -> None:
     rows = read(RESULTS / SPECTRA, Spectrum)
-    assert {"pocket", "pocket-llava", *(one.model for one in ROWS)} == {one.model for one in rows}
+    models = {one.model for one in rows}
+    assert models - {"pocket-smol"} == {"pocket", *(one.model for one in ROWS)}
     for one in rows:
         assert 0 < one.rank <= 1 and one.eighth <= one.quarter <= one.half <= 1.001
         assert 0 <= one.mean < 1 and one.loudest >= 1
@@ -58,6 +61,25 @@ def test_the_figures_are_those_of_the_tables() -> None:
             if node.tag.endswith("circle"):
                 right = svg_chart.WIDE - svg_chart.RIGHT
                 assert svg_chart.LEFT - 1 <= float(node.attrib["cx"]) <= right + 1
+
+
+def test_stored_contexts_have_every_setting_and_are_what_the_text_says() -> None:
+    found = read(RESULTS / STORED, Divergence)
+    cases = real_keys.cases(found)
+    assert len(cases) == 6 and {model for model, *_ in cases} == {one.model for one in ROWS}
+    assert (RESULTS / STORED).stat().st_size < 30_000
+    labels = {*stored_keys.ARMS, *stored_keys.KVTC}
+    for case in cases:
+        own = [one for one in found if one[:3] == case]
+        assert {one.arm for one in own} == labels and all(0 < one.live < 0.5 for one in own)
+        for times in real_keys.STORED_SIZES:
+            best = {
+                name: one.kl
+                for name in real_keys.STORED_FAMILIES
+                if (one := real_keys.at_best(own, name, times)) is not None
+            }
+            leads = min(best, key=lambda name: best[name])
+            assert leads == "RotateK" or (leads == "KIVI" and times < 6)
 
 
 def row(arm: str, live: float, kl: float) -> Divergence:

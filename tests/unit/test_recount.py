@@ -18,6 +18,7 @@ import torch
 from rotatek import RotateKCache, Settings
 from rotatek.inputs.request import make_request, open_image
 from rotatek.models import load
+from tests.fixtures import skip_without
 
 RESULTS = Path("assets/results")
 ARCHIVES = sorted((RESULTS / "answers").glob("*second*.jsonl.xz"))
@@ -82,6 +83,7 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
 def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> None:
     head, rows = lines(path)
     name, dtype = head["model"]["name"], getattr(torch, head["model"]["dtype"])
+    skip_without(name)
     vlm = load(name, "cpu", dtype)
     questions = (HANDMADE / "questions.jsonl").read_text().splitlines()
     names = [json.loads(line)["image"] for line in questions]

@@ -30,7 +30,7 @@ from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
 NEAR = 0.03  # of the bytes that were asked for
-POCKETS = {"pocket": (10, 2, 4, 128), "pocket-llava": (9, 2, 4, 128)}  # layers, kv heads, heads, d
+POCKETS = {"pocket": (10, 2, 4, 128), "pocket-smol": (30, 3, 9, 64)}  # layers, kv heads, heads, d
 
 
 def states(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rotatek.methods.channels.base import ChannelMethod, Relation, Study
 
-HEAD: Final = 128  # channels of a head in the paper's models, and in both embedded ones
+HEAD: Final = 128  # channels of a head in the paper's models, and in `pocket`
 BITS: Final = (0.5, 0.75, 1, 2)
 Made = Callable[..., ChannelMethod]
 Rows = dict[str, tuple[dict[str, Any], ChannelMethod]]

@@ -9,7 +9,7 @@ from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept, tokens_kept
 from viz.theme import percent, size
 
-WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in the embedded models
+WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in the first embedded model
 
 
 def token_reading(settings: Settings, tokens: int | None) -> str:
