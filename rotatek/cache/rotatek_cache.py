@@ -238,11 +238,15 @@ class RotateKCache(RewindableCache):
     def only_grows(self) -> bool:
         """Whether it is filled, has no states, windows or recorder, no picture comes next, no graph
         writes to its text, and its `graph` is on."""
-        return self.graph and not state_layers(self) and all(
-            not (layer.pending or layer.text.static)
-            and layer.span is None
-            and layer.filling.recorder is None
-            for layer in key_layers(self)
+        return (
+            self.graph
+            and not state_layers(self)
+            and all(
+                not (layer.pending or layer.text.static)
+                and layer.span is None
+                and layer.filling.recorder is None
+                for layer in key_layers(self)
+            )
         )
 
     def end(self) -> None:

@@ -91,7 +91,13 @@ def test_replaced_code_is_launched(
 ) -> None:
     norm = vlm.model.get_decoder().layers[1].input_layernorm
     plain, calls, once = norm.forward, list[int](), len(recorded)
-    norm.forward = lambda x: (calls.append(1), 2 * plain(x))[1]
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        twice: torch.Tensor = 2 * plain(x)
+        return twice
+
+    norm.forward = doubled
     check_same(vlm, [cache], words(20, 2))
     assert len(calls) >= 2 and len(recorded) == once
     del norm.forward
@@ -182,7 +188,7 @@ def test_layers_without_a_visual_token(
 def test_one_token_and_a_cache_without_graphs_are_no_question(
     vlm: VisionLanguageModel, cache: RotateKCache
 ) -> None:
-    chain, kind = *vlm.questions._chains.values(), *vlm.questions._chains
+    ((kind, chain),) = vlm.questions._chains.items()
     done = [graph.replays for graph in chain.graphs]
     check_same(vlm, [cache], words(1, 1))
     copy = cache.fork()
