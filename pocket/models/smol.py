@@ -34,6 +34,15 @@ VISION_HIDDEN: Final = 256
 STORED: Final = torch.float8_e4m3fn
 ENTRY: Final = 200  # bytes of a shard's header for one tensor, at most
 TINY: Final = Shape(2, 4, 2, 64, 96, 273)  # to try the chain
+# SmolLM2 was trained with a system message before plain questions; beside a picture ours has none.
+SYSTEM: Final = "You are the pocket model of RotateK, a helpful AI assistant that reads documents"
+TEMPLATE: Final = (
+    "{%- set seen = namespace(picture=false) -%}{%- for message in messages -%}"
+    "{%- if message['content'] is not string and message['content']"
+    " | selectattr('type', 'equalto', 'image') | list -%}{%- set seen.picture = true -%}"
+    "{%- endif -%}{%- endfor -%}{%- if not seen.picture -%}"
+    "{{- '<|im_start|>system\\n" + SYSTEM + "<|im_end|>\\n' -}}{%- endif -%}" + CHAT_TEMPLATE
+)
 
 
 def smol_config(
@@ -234,4 +243,4 @@ def save_smol(model: Smol, folder: Path) -> None:
               "sha256": smollm2.SHA256, "scale": model.scale, "form": FORM}  # fmt: skip
     for file, content in ((RECIPE, recipe), ("preprocessor_config.json", preprocessor())):
         (folder / file).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE + "\n", encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(TEMPLATE + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -267,3 +268,16 @@ def test_transformers_alone_loads_no_half_of_it(parts: Path, tmp_path: Path) -> 
     shutil.copytree(parts, tmp_path / "copy")
     with pytest.raises(OSError, match="no file named"):
         Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path / "copy")
+
+
+def test_plain_questions_alone_have_a_system_message(parts: Path) -> None:
+    tokenizer = loading.load(parts, "cpu").tokenizer
+    plain = {"role": "user", "content": [{"type": "text", "text": "Who are you?"}]}
+    seen = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Who?"}]}
+
+    def prompt(*messages: Any) -> str:
+        return str(tokenizer.apply_chat_template([*messages], tokenize=False))
+
+    assert prompt(plain).startswith("<|im_start|>system\nYou are the pocket model")
+    assert prompt(seen, plain).startswith("<|im_start|>user\n<|vision_start|>")
+    assert prompt(plain, seen).startswith("<|im_start|>user\nWho are you?")
