@@ -14,6 +14,7 @@ from kernels.planes import Planes
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.cache_file import ALIGNED
 from rotatek.cache.prompt_bytes import bytes_by_prompt
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.compare.equal_bytes import Shape, measured, predicted
@@ -130,7 +131,8 @@ def test_live_bytes_are_within_three_percent_of_what_was_asked(times: int, token
 
 
 def test_adaptive_widths_have_one_budget_too() -> None:
-    narrow, wide = torch.rand(2, 2, 32).sort(-1).values.flip(-1), torch.zeros(2, 1, 64)
+    drawn = torch.rand(2, 2, 32, generator=torch.Generator().manual_seed(0))
+    narrow, wide = drawn.sort(-1).values.flip(-1), torch.zeros(2, 1, 64)
     wide[..., :32] = narrow[:, :1]
     found = allot([narrow, wide], [8, 16])
     assert torch.equal(found[0][:, :1], found[1])
@@ -284,7 +286,10 @@ def test_a_cache_goes_on_from_a_file_and_from_a_copy(
     cache = filled(vlm, embedded, BITS["bits"])
     cache.save(tmp_path / "file")
     twins = [cache, cache.fork(), RotateKCache.load(tmp_path / "file", vlm.model)]
-    assert len({storage_bytes(tensor for _, tensor in one.tensors()) for one in twins}) == 1
+    plain, copied, loaded = ([t for _, t in one.tensors()] for one in twins)
+    assert storage_bytes(plain) == storage_bytes(copied)
+    gaps = storage_bytes(loaded) - storage_bytes(plain)  # a file's tensors share storages
+    assert 0 <= gaps < ALIGNED * len(loaded)
     token, place = torch.tensor([7]), embedded.next_position
     first, *others = (decode_one_token(vlm, token, place, one, None) for one in twins)
     assert all(torch.equal(first, other) for other in others)
