@@ -1,5 +1,6 @@
 """The results tab: what the committed tables say, and calm where they say nothing."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rotatek.page.results import (
     styles,
     widgets,
 )
+from rotatek.paths import assets
 from tests.app.test_inspect import figures
 from tests.two_models import SECOND, two_models
 from viz import theme
@@ -253,6 +255,15 @@ def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
         assert f"{best.name}{held}" in first.replace(" needs", "")
     assert "RotateK" in drawn["opening"][1].summary
     assert overview_figure.opening(files.Files()) == ("", {})
+
+
+def test_second_questions_open_the_results() -> None:
+    results = files.load(assets() / "results").results
+    said = overview_figure.asked_again(results).splitlines()
+    assert [line.partition(":")[0] for line in said] == ["pocket", "pocket-smol"]
+    for line in said:
+        assert re.search(r"[\d.]+ % uncompressed, [\d.]+ with RotateK \(2 bits\) in \d+ %", line)
+    assert overview_figure.asked_again(files.Files().results) == ""
 
 
 def test_both_models_are_in_every_figure_and_claim(two: files.Files) -> None:

@@ -20,6 +20,8 @@ READING: Final = (
 OPENING: Final = "opening"  # how the names of these figures begin
 NEARLY: Final = 0.85  # of the most questions: a run that was cut short asked tables unequally
 NEAR: Final = 0.02  # of the uncompressed score, which counts as keeping it
+OTHERS: Final = "questions.jsonl"  # the suite of pages by other hands
+AGAIN: Final = ("RotateK (2 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)", "TurboQuant (2 bits)")
 
 
 class Best(NamedTuple):
@@ -98,6 +100,22 @@ def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
         for label, mine in cells.items()
     }
     return [Best(names[label], styles[label], front) for label, front in fronts.items()]
+
+
+def asked_again(results: Results) -> str:
+    """What second questions about pages by other hands score, a sentence a model: the first answer
+    token of a first question is computed before compression. Empty where none was asked."""
+    said = []
+    for run in results.conversations:
+        cells = {cell.row: cell for cell in results.of(run)["second"]}
+        if (run["ask"], run["suite"]["name"]) != ("second", OTHERS) or UNCOMPRESSED not in cells:
+            continue
+        parts = [f"{100 * cells[row].score.mean:.1f} with {row} in {percent(cells[row].live)}"
+                 for row in AGAIN if row in cells]  # fmt: skip
+        whole = f"{100 * cells[UNCOMPRESSED].score.mean:.1f} % uncompressed"
+        said.append(f"{run['model']['name']}: a second question about others' pages, which reads "
+                    f"the compressed cache: {', '.join([whole, *parts])}.")  # fmt: skip
+    return "\n".join(said)
 
 
 def sentence(found: Sequence[Best], whole: float) -> str:

@@ -21,7 +21,7 @@ from rotatek.page.results.files import (
     load,
 )
 from rotatek.page.results.measurements import efficiency_rows, measurements
-from rotatek.page.results.overview_figure import opening
+from rotatek.page.results.overview_figure import asked_again, opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
@@ -68,6 +68,7 @@ class ResultsWidgets:
         self.files = files = load(folder)
         drawn = {"answers": answers(files, Asked())} | measurements(files)
         said, first = opening(files)
+        said = "\n".join(filter(None, (asked_again(files.results), said)))
         said = said or ("" if any(drawn.values()) else MISSING)
         gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
         if first:
