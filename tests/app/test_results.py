@@ -260,9 +260,9 @@ def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
 def test_second_questions_open_the_results() -> None:
     results = files.load(assets() / "results").results
     said = overview_figure.asked_again(results).splitlines()
-    assert [line.partition(":")[0] for line in said] == ["pocket", "pocket-smol"]
+    assert [line.partition(",")[0] for line in said] == ["pocket", "pocket-smol"]
     for line in said:
-        assert re.search(r"[\d.]+ % uncompressed, [\d.]+ with RotateK \(2 bits\) in \d+ %", line)
+        assert re.search(r"uncompressed [\d.]+ %, RotateK \(2 bits\) [\d.]+ in \d+ %", line)
     assert overview_figure.asked_again(files.Files().results) == ""
 
 

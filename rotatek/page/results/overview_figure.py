@@ -110,11 +110,11 @@ def asked_again(results: Results) -> str:
         cells = {cell.row: cell for cell in results.of(run)["second"]}
         if (run["ask"], run["suite"]["name"]) != ("second", OTHERS) or UNCOMPRESSED not in cells:
             continue
-        parts = [f"{100 * cells[row].score.mean:.1f} with {row} in {percent(cells[row].live)}"
+        parts = [f"{row} {100 * cells[row].score.mean:.1f} in {percent(cells[row].live)}"
                  for row in AGAIN if row in cells]  # fmt: skip
-        whole = f"{100 * cells[UNCOMPRESSED].score.mean:.1f} % uncompressed"
-        said.append(f"{run['model']['name']}: a second question about others' pages, which reads "
-                    f"the compressed cache: {', '.join([whole, *parts])}.")  # fmt: skip
+        whole = f"uncompressed {100 * cells[UNCOMPRESSED].score.mean:.1f} %"
+        said.append(f"{run['model']['name']}, asked again about others' pages: "
+                    f"{', '.join([whole, *parts])} of the bytes.")  # fmt: skip
     return "\n".join(said)
 
 
