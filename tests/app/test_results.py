@@ -262,7 +262,7 @@ def test_second_questions_open_the_results() -> None:
     said = overview_figure.asked_again(results).splitlines()
     assert [line.partition(",")[0] for line in said] == ["pocket", "pocket-smol"]
     for line in said:
-        assert re.search(r"uncompressed [\d.]+ %, RotateK \(2 bits\) [\d.]+ in \d+ %", line)
+        assert re.search(r"uncompressed [\d.]+ %; in 33 % of the bytes or less \w+ [\d.]+, ", line)
     assert overview_figure.asked_again(files.Files().results) == ""
 
 
