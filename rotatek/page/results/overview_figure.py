@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation.cells import Cell, Results, pareto_front
+from rotatek.evaluation.chains import SECOND
 from rotatek.page.results.answers import name_of, points_of
 from rotatek.page.results.files import Drawings, Files
 from rotatek.page.results.styles import style_of
@@ -108,7 +109,7 @@ def asked_again(results: Results) -> str:
     said = []
     for run in results.conversations:
         cells = {cell.row: cell for cell in results.of(run)["second"]}
-        if (run["ask"], run["suite"]["name"]) != ("second", OTHERS) or UNCOMPRESSED not in cells:
+        if (run["ask"], run["suite"]["name"]) != (SECOND, OTHERS) or UNCOMPRESSED not in cells:
             continue
         parts = [f"uncompressed {100 * cells[UNCOMPRESSED].score.mean:.1f} %"]
         for most in AGAIN:
