@@ -9,8 +9,9 @@
 # of question alike. It says how many seconds all of it has taken so far, those of every GPU counted.
 # Exit status 3: not all is answered yet.
 #
-# RUNS are "name=model:suite:tables", or in place of tables second or neutral, for second questions; JOBS processes at once (10 for each GPU); DEVICE; QUESTIONS of a
-# drawn suite; EXTRA words for the command; PYTHON.
+# RUNS are "name=model:suite:tables", or in place of tables second or neutral, for second questions;
+# JOBS processes at once (4 for each GPU): a step's time is that of its launches, which each of them
+# pays; DEVICE; QUESTIONS of a drawn suite; EXTRA words for the command; PYTHON.
 set -eu
 out=${1:?usage: sh deploy/evaluate.sh OUT SECONDS}
 seconds=${2:?usage: sh deploy/evaluate.sh OUT SECONDS}
@@ -24,7 +25,8 @@ if [ "$device" = cuda ]; then
     graph=--graph
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # a machine's cores are the processes'
 fi
-jobs=${JOBS:-$((gpus > 0 ? 10 * gpus : 1))}
+jobs=${JOBS:-$((gpus > 0 ? 4 * gpus : 1))}
+sharing=$((gpus > 0 ? (jobs + gpus - 1) / gpus : 1))
 handmade=assets/handmade/questions.jsonl
 runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-smol=pocket-smol:pocket:all,rivals
     pocket-unseen=pocket:pocket-unseen:core pocket-smol-unseen=pocket-smol:pocket-unseen:core
@@ -53,14 +55,26 @@ read_run() {
     case $tables in second | neutral) ask=$tables tables=second ;; esac
 }
 
-# The evaluation of the run that was read, on the GPU of a job's number.
-evaluate() { # number words
+# The words of the run that was read.
+words() {
+    echo --model "$model" --suite "$suite" --tables "$tables" --ask "$ask" --device "$device" \
+        --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" --sharing "$sharing" \
+        ${EXTRA:-}
+}
+
+# Runs Python on the GPU of a job's number.
+python_on() { # number words
     gpu=
     if [ "$gpus" -gt 0 ]; then gpu=CUDA_VISIBLE_DEVICES=$(($1 % gpus)); fi
     shift
-    env $gpu $python -m rotatek evaluate --model "$model" --suite "$suite" --tables "$tables" \
-        --ask "$ask" --device "$device" --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" \
-        ${EXTRA:-} "$@"
+    env $gpu $python "$@"
+}
+
+# The evaluation of the run that was read, on the GPU of a job's number.
+evaluate() { # number words
+    job=$1
+    shift
+    python_on "$job" -m rotatek evaluate $(words) "$@"
 }
 
 # The status of two: 1 if one failed, else 3 if one has not answered all.
@@ -84,33 +98,13 @@ wait_all() {
     return $rc
 }
 
-# One job's part of every run, one after the other: a run that is long gets three times the time of
-# another, and what one leaves of its time is the next one's.
-work() { # number
-    left=$parts
-    rc=0
+# A line for every run: its name, its weight and its words. A run that is long gets three times the
+# time of another.
+lines() {
     for run in $runs; do
         read_run "$run"
-        weight=$(weight_of "$tables")
-        now=$(date +%s)
-        mark=$state/$name/done-$(($1 + 1))-of-$jobs
-        one=0
-        if [ ! -e "$mark" ] && [ "$now" -ge "$end" ]; then
-            one=3
-        elif [ ! -e "$mark" ]; then
-            log=$state/$name-$(($1 + 1)).log
-            evaluate "$1" $graph --part "$(($1 + 1))/$jobs" \
-                --limit-s $(((end - now) * weight / left)) 2>"$log" || one=$?
-            case $one in
-            0) touch "$mark" ;;
-            3) ;;
-            *) tail -n 5 "$log" >&2 ;;
-            esac
-        fi
-        left=$((left - weight))
-        rc=$(worse "$rc" "$one")
+        echo "$name" "$(weight_of "$tables")" $(words) $graph
     done
-    return $rc
 }
 
 weight_of() { # tables
@@ -120,10 +114,8 @@ weight_of() { # tables
 # Suites are drawn and budgets solved first, once a run and side by side.
 pids=
 number=0
-parts=0
 for run in $runs; do
     read_run "$run"
-    parts=$((parts + $(weight_of "$tables")))
     if [ ! -e "$state/$name/drawn" ]; then
         (
             evaluate "$number" --draw --resume "artifacts/answers/$name.jsonl.xz"
@@ -137,7 +129,7 @@ wait_all
 
 number=0
 while [ "$number" -lt "$jobs" ]; do
-    work "$number" &
+    lines | python_on "$number" -m deploy.evaluate_part "$state" "$((number + 1))/$jobs" "$end" &
     pids="$pids $!"
     number=$((number + 1))
 done

@@ -26,6 +26,7 @@ from .reference import (
     Visual,
     append_plain,
     attend_reference,
+    heads_as_samples,
     opened_text,
 )
 from .samples import sample, sample_elementwise, sample_past, sample_planes, sample_window
@@ -76,6 +77,8 @@ class Dispatcher:
 
         Out-of-memory errors pass through: the caller handles them, and no kernel is at fault.
         """
+        if visual is not None and _differ(visual) and q.shape[2] == 1:
+            return self.attend(*heads_as_samples(q, visual, text), scale).view(q.shape)
         packed = visual is not None and visual.key_planes is not None
         several = q.shape[2] != 1
         alone = len(q) == 1 or packed or visual is None
@@ -327,7 +330,7 @@ KERNELS: Final = {
 
 
 def _differ(visual: Visual | None) -> bool:
-    """Whether heads differ in their numbers of tokens, which no kernel reads."""
+    """Whether heads differ in their numbers of tokens, which kernels read as samples alone."""
     return visual is not None and visual.lengths is not None and visual.lengths.dim() > 1
 
 

@@ -101,8 +101,9 @@ def granules(counts: Tensor) -> Tensor:
     return counts.sum(-1) // GRANULE
 
 
-def head_words(counts: Tensor, tokens: int) -> Tensor:
-    """Words [B, Hkv] of every head's digits, with those that fill up the last tile."""
+def head_words(counts: Tensor, tokens: int | Tensor) -> Tensor:
+    """Words [B, Hkv] of every head's digits, with those that fill up the last tile; tokens: of all
+    samples, or [B, 1]."""
     return granules(counts).long() * -(-tokens // TILE) * GRANULE * GRANULE
 
 

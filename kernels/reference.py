@@ -213,6 +213,31 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     return out.reshape(B, Hq, T, d).to(q.dtype)
 
 
+def heads_as_samples(q: Tensor, visual: Visual, text: Text) -> tuple[Tensor, Visual, Text]:
+    """The same call with each Key head as a sample of its own, which may have its own length.
+
+    Args:
+        q: [B, Hq, 1, d].
+        visual: dense Keys and Values, with lengths [B, Hkv] and nothing else.
+        text: the other tokens, with lengths.
+
+    Returns:
+        Views with B * Hkv samples of one Key head; the output's heads are in the same order.
+    """
+    B, Hkv = visual.keys.shape[:2]
+    assert visual.lengths is not None and text.lengths is not None
+    keys, values, own_keys, own_values = (
+        part.flatten(0, 1)[:, None] for part in (visual.keys, visual.values, text.keys, text.values)
+    )
+    past = text.past and QuantisedText(*(part.flatten(0, 1)[:, None] for part in text.past))
+    lengths = text.lengths[:, None].expand(-1, Hkv).flatten()
+    return (
+        q.reshape(B * Hkv, -1, *q.shape[2:]),
+        visual._replace(keys=keys, values=values, lengths=visual.lengths.flatten()),
+        Text(own_keys, own_values, lengths, past),
+    )
+
+
 def reads_packed(device: torch.device) -> bool:
     """Whether digits are read as they are packed, with `places` and counts known to the host."""
     return device.type == "cpu"

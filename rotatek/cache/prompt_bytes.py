@@ -6,13 +6,13 @@ steps, means, scales and masks, its text with the slack that a buffer has, and t
 them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from kernels.planes import Planes, data_bytes
+from kernels.planes import Planes, head_words
 from kernels.reference import Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
@@ -21,6 +21,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.sliding_window import NOWHERE
 from rotatek.cache.text_buffer import behind
 from rotatek.methods.channels.base import ChannelMethod
+from rotatek.methods.channels.store import Store
 
 COUNT: Final = 4  # bytes of a length
 # Of tensors beside heads of many widths: the side, and the dimension that its widest head sets.
@@ -33,29 +34,51 @@ def bytes_by_prompt(cache: RotateKCache) -> list[int]:
     Exact where a method's `head_bytes` is, and where bits or widths follow from the prompt: from
     what its heads were given.
     """
-    totals = _marks(cache)
+    totals, told = _marks(cache), _on_host(cache)
     shared: set[int] = set()  # what layers have in common
     for layer in state_layers(cache):
         totals = totals + sum(t.nbytes for t in tensors_of(layer)) // len(totals)
     for layer in key_layers(cache):
-        totals = totals + _text(layer, cache.settings.channels.recent_text)
+        totals = totals + _text(layer, cache.settings.channels.recent_text, told)
         if layer.span is not None and _is_new(layer.span.text, shared):
             places = (layer.span.text < NOWHERE).sum(1) + (layer.span.visual >= 0).sum(1) + 1
             totals = totals + COUNT * places.cpu()
         if layer.store is None:
             continue
-        parts = getattr(layer.store, "heads", None)  # where each head is a store of its own
-        if parts is not None:
+        if hasattr(layer.store, "heads"):
             totals = totals + COUNT
-        for store in [layer.store] if parts is None else parts:
+        for store in _stores(layer):
             visual, method = store.visual, cache.settings.channels
-            lengths = visual.lengths.tolist()
-            each = _visual(layer, method, visual, lengths)
+            lengths = told[id(visual.lengths)].tolist()
+            each = _visual(layer, method, visual, lengths, told)
             count = COUNT if _is_new(visual.lengths, shared) else 0
             pairs = zip(each, lengths, strict=True)
             sizes = [size + count if tokens else 0 for size, tokens in pairs]
             totals = totals + torch.tensor(sizes)
     return totals.tolist()
+
+
+def _stores(layer: CompressedLayer) -> list[Store]:
+    """A layer's store, or those of its heads where each is a store of its own."""
+    return [] if layer.store is None else getattr(layer.store, "heads", [layer.store])
+
+
+def _on_host(cache: RotateKCache) -> dict[int, Tensor]:
+    """Copies on the host of the lengths, counts and widths of all layers, by the `id` of each.
+
+    They come in one transfer: where processes share a GPU, each transfer waits for a turn.
+    """
+    found: list[Tensor] = []
+    for layer in key_layers(cache):
+        assert layer.text is not None
+        found.append(layer.text.lengths)
+        for visual in (store.visual for store in _stores(layer)):
+            planes = [one.counts for one in (visual.key_planes, visual.value_planes) if one]
+            widths = (visual.lengths, visual.key_widths, visual.value_widths)
+            found += [*planes, *(one for one in widths if one is not None)]
+    flat = torch.cat([one.flatten().long() for one in found]).cpu()
+    pairs = zip(found, flat.split([one.numel() for one in found]), strict=True)
+    return {id(one): copy.view(one.shape) for one, copy in pairs}
 
 
 def _is_new(tensor: Tensor, seen: set[int]) -> bool:
@@ -72,10 +95,10 @@ def _marks(cache: RotateKCache) -> Tensor:
     return len(marks) * marks[1].sum(1).cpu()  # the second says what is no padding
 
 
-def _text(layer: CompressedLayer, recent: int | None) -> Tensor:
+def _text(layer: CompressedLayer, recent: int | None, told: Mapping[int, Tensor]) -> Tensor:
     """[B] bytes of the text and of its count."""
     assert layer.text is not None
-    keys, past, lengths = layer.text.keys, layer.text.past, layer.text.lengths.cpu().long()
+    keys, past, lengths = layer.text.keys, layer.text.past, told[id(layer.text.lengths)]
     samples = keys.shape[0]
     row = 2 * keys.shape[1] * keys.shape[3] * keys.element_size()
     if past is None or recent is None:
@@ -88,18 +111,21 @@ def _text(layer: CompressedLayer, recent: int | None) -> Tensor:
 
 
 def _visual(
-    layer: CompressedLayer, method: ChannelMethod, visual: Visual, lengths: list[int]
+    layer: CompressedLayer,
+    method: ChannelMethod,
+    visual: Visual,
+    lengths: list[int],
+    told: Mapping[int, Tensor],
 ) -> list[int]:
     """Bytes of each sample's visual tokens in one layer."""
     if visual.key_planes is not None and visual.value_planes is not None:
         means = _nbytes(t for t in (visual.mean, visual.value_mean) if t is not None)
+        tokens = torch.tensor(lengths)
         both = (visual.key_planes, visual.value_planes)
-        return [
-            sum(_planes(side, b, tokens) for side in both) + means // len(lengths)
-            for b, tokens in enumerate(lengths)
-        ]
+        found = sum(_planes(side, told[id(side.counts)], tokens) for side in both)
+        return [size + means // len(lengths) for size in found.tolist()]
     if visual.keys.dim() == 1:
-        return [_narrowed(visual, b, tokens) for b, tokens in enumerate(lengths)]
+        return [_narrowed(visual, b, tokens, told) for b, tokens in enumerate(lengths)]
     assert layer.text is not None
     heads, d = visual.keys.shape[1], layer.text.keys.shape[3]
     spectra = (0.9 ** torch.arange(d)).expand(1, heads, -1)  # widths are alike, whatever they are
@@ -109,10 +135,10 @@ def _visual(
     return [int(method.head_bytes(keys, values, one, d, itemsize).sum()) for one in each]
 
 
-def _planes(planes: Planes, sample: int, tokens: int) -> int:
-    """Bytes of one sample's digits, steps, rows of its basis, and what says where they begin."""
-    counts = planes.counts[sample : sample + 1].cpu()
-    rows = int(counts[..., 0].sum())
+def _planes(planes: Planes, counts: Tensor, tokens: Tensor) -> Tensor:
+    """[B] bytes of each sample's digits, steps, rows of its basis, and what says where they begin;
+    counts: the planes' own; tokens: [B]."""
+    rows, digits = counts[..., 0].sum(1), 2 * head_words(counts, tokens[:, None]).sum(1)
     own = planes.own
     row = planes.steps.element_size()
     if planes.axes is not None:
@@ -120,12 +146,15 @@ def _planes(planes: Planes, sample: int, tokens: int) -> int:
     else:
         row += planes.basis.shape[1] * planes.basis.element_size()
     tables = [own[name] for name in ("counts", "offsets", "starts", "places") if name in own]
-    return data_bytes(counts, tokens) + rows * row + _nbytes(tables) // len(planes.counts)
+    return digits + rows * row + _nbytes(tables) // len(counts)
 
 
-def _narrowed(visual: Visual, sample: int, tokens: int) -> int:
+def _narrowed(visual: Visual, sample: int, tokens: int, told: Mapping[int, Tensor]) -> int:
     """Bytes of one sample's heads of many widths."""
-    widths = {"key": visual.key_widths, "value": visual.value_widths}
+    widths = {
+        side: None if part is None else told[id(part)]
+        for side, part in (("key", visual.key_widths), ("value", visual.value_widths))
+    }
     total, samples = 0, len(widths["key"]) if widths["key"] is not None else 1
     for name, part in visual._asdict().items():
         if not isinstance(part, Tensor) or name == "lengths":

@@ -88,12 +88,16 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 64 on a GPU")
+    parser.add_argument("--batch", type=int, metavar="N", help="questions at once: 128 on a GPU")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument("--jobs", action=Removed, const=PARTS, help=argparse.SUPPRESS)
     parser.add_argument(
         "--part", metavar="I/N", default="1/1",
         help="ask one part of N only: N processes share --out",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sharing", type=int, metavar="N",
+        help="processes that share the GPU's memory: by default as many as parts",
     )  # fmt: skip
     parser.add_argument(
         "--report", action="store_true", help="run nothing: write the report of what --out holds"
@@ -182,11 +186,12 @@ def evaluation_of(args: argparse.Namespace, chosen: list[Table], suite: Suite) -
     from rotatek.evaluation.evaluate import Evaluation  # noqa: PLC0415
     from rotatek.evaluation.runner import RunOptions  # noqa: PLC0415
 
-    limits = (args.short_tokens, args.long_tokens)
-    options = RunOptions(args.batch, args.suffix, limits, args.graph, args.ask)
-    return Evaluation(
-        args.model, suite, chosen, args.out, args.device, options, args.limit_s, part_of(args.part)
-    )
+    limits, part = (args.short_tokens, args.long_tokens), part_of(args.part)
+    sharing = part[1] if args.sharing is None else args.sharing
+    if sharing < 1:
+        raise SettingError("--sharing", "a whole number from 1", sharing)
+    options = RunOptions(args.batch, args.suffix, limits, args.graph, args.ask, sharing)
+    return Evaluation(args.model, suite, chosen, args.out, args.device, options, args.limit_s, part)
 
 
 def part_of(text: str) -> tuple[int, int]:

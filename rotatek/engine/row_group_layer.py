@@ -86,11 +86,12 @@ def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
     held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
-    if rebuilt and store is not None and not isinstance(store, HeadStores):
+    by_head = isinstance(store, HeadStores)  # whose heads differ in their numbers of tokens
+    if rebuilt and store is not None:
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
-    parts = taken_apart(store)
+    parts = None if by_head else taken_apart(store)
     return LayerRows(
         store, text.keys, text.values, lengths, held.logical, text.past, parts, text.tables
     )
@@ -321,7 +322,7 @@ class RowGroupLayer:
         """Leave only these rows, in this order; no row may move back."""
         moves = [(new, old) for new, old in enumerate(order) if new != old]
         if self.own is not None and order != list(range(len(self._rows))) and order:
-            self.own = Store(samples_of(self.own.read(), order))
+            self.own, self.size = Store(samples_of(self.own.read(), order)), len(order)
         if moves:
             text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
             move_rows([*text, *self._tensors.values()], moves)

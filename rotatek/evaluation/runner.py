@@ -36,8 +36,10 @@ from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory, share_bytes
 
 ROWS: Final = 2560  # decoded side by side, at most: questions times settings
-PROCESSES: Final = 12  # that share a GPU, or ten with room for pictures and prefills
-TOKENS: Final = 1 << 16  # of a batch of questions, about
+CACHES: Final = 2 / 3  # of a process's share of a GPU; the rest is for pictures and prefills
+HOST: Final = 1 / 12  # of a host's free memory, for caches
+TOKENS: Final = 1 << 16  # of a batch of questions, about, for a model of this width ...
+WIDTH: Final = 2048  # ... and more of them for a narrower one
 WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0)  # for memory of a GPU that other processes hold
 T = TypeVar("T")
 
@@ -47,12 +49,13 @@ class RunOptions:
     """How a suite is asked, whatever the settings.
 
     Args:
-        batch: questions at once; None is 64 on a GPU, fewer where prompts are long, 8 elsewhere.
+        batch: questions at once; None is 128 on a GPU, fewer where prompts are long, 8 elsewhere.
         suffix: appended to every question, e.g. " Answer with a single word or phrase."
         limits: new tokens of a short answer, and of a page.
         graph: replay steps as CUDA graphs.
         ask: one of `rotatek.evaluation.chains.ASKS`: each question for itself, or on the cache that
             a picture's first question, or a neutral one, has left.
+        sharing: processes that share the GPU.
     """
 
     batch: int | None = None
@@ -60,6 +63,7 @@ class RunOptions:
     limits: tuple[int, int] = (SHORT_TOKENS, LONG_TOKENS)
     graph: bool = False
     ask: str = FIRST
+    sharing: int = 1
 
 
 class Filled(NamedTuple):
@@ -97,7 +101,7 @@ class Runner:
         self.vlm, self.suite, self.journal = vlm, suite, journal
         self.options, self.notice = options or RunOptions(), notice
         self.on_gpu = vlm.device.type == "cuda"
-        self.batch = self.options.batch or (64 if self.on_gpu else 8)
+        self.batch = self.options.batch or (128 if self.on_gpu else 8)
         self.graph = self.options.graph and self.on_gpu
         self.turn = 0.0  # where among a batch's groups of settings this process begins
         self.refused: dict[str, str] = {}
@@ -169,7 +173,8 @@ class Runner:
             return self.batch
         request = make_request(self.suite.image(typical.document), typical.question, 1)
         tokens = self.vlm.prompt(request).visual_tokens
-        return max(1, min(self.batch, TOKENS // max(1, tokens)))
+        most = TOKENS * max(1, WIDTH // self.vlm.text_config.hidden_size)
+        return max(1, min(self.batch, most // max(1, tokens)))
 
     def run(self, units: Sequence[Unit]) -> Iterator[int]:
         """Answer `units`; yields how many answers each step added or gave up."""
@@ -202,9 +207,9 @@ class Runner:
     def _groups(self, batch: QuestionBatch, owed: Sequence[Settings]) -> list[list[Settings]]:
         """Settings to be decoded side by side; those that drop the same tokens are neighbours."""
         tokens = batch.whole.valid.numel() + len(batch.items) * batch.room
-        room = share_bytes(self.vlm.device, PROCESSES) // self.vlm.full_bytes(
-            tokens, len(batch.items)
-        )
+        share = share_bytes(self.vlm.device, self.options.sharing)
+        memory = share * (CACHES if self.on_gpu else HOST)
+        room = int(memory / self.vlm.full_bytes(tokens, len(batch.items)))
         many = max(1, min(ROWS // len(batch.items), room))
         groups = []
         for slow in (False, True):

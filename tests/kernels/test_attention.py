@@ -12,7 +12,7 @@ from kernels.attention_launch import attend_rows, attend_triton
 from kernels.dispatch import Dispatcher
 from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
 from kernels.planes import samples
-from kernels.reference import Text, Unsupported, Visual, attend_reference
+from kernels.reference import Text, Unsupported, Visual, attend_reference, heads_as_samples
 from kernels.samples import sample, sample_planes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -85,6 +85,19 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
     alone = attend_triton(q, None, text, 0.1)
     assert torch.allclose(got[1], alone[1], atol=1e-6)
     assert not torch.allclose(got[0], alone[0], atol=1e-3)
+
+
+def test_heads_of_unequal_length_are_samples_of_their_own() -> None:
+    q, visual, text = make(Case(F32, N=40, ragged=True), DEVICE)
+    B, Hkv, _, d = text.keys.shape
+    lengths = torch.arange(B * Hkv, device=DEVICE, dtype=torch.int32).view(B, Hkv) * 7 % 41
+    keys, values = torch.randn(2, B, Hkv, 40, d, device=DEVICE)
+    dense = Visual(keys, values, lengths)
+    got = attend_triton(*heads_as_samples(q, dense, text), 0.1).view(q.shape)
+    truth = attend_reference(q, dense, text, 0.1)
+    assert float((got - truth).abs().max()) <= 1e-5
+    one = dense._replace(lengths=torch.full_like(lengths, 40))
+    assert not torch.allclose(truth, attend_reference(q, one, text, 0.1), atol=1e-3)
 
 
 def test_quantised_values_of_tiny_scale_keep_their_precision() -> None:

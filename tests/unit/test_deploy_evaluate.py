@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.unversioned, pytest.mark.timeout(900
 def test_the_command_ends_in_time_packs_and_goes_on(tmp_path: Path) -> None:
     for name in ("rotatek", "kernels", "viz", "assets"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "deploy").mkdir()
-    shutil.copy(ROOT / "deploy" / "evaluate.sh", tmp_path / "deploy")
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     save_model(build_model(model_config(2, 2, 512, 64)), tmp_path / "model")
     rows = {"RotateK": {"keep_channels": 0.25}, "fp8": {"channels": "full", "cache_dtype": "fp8"}}
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     environment = os.environ | {
         "PYTHON": sys.executable, "DEVICE": "cpu", "QUESTIONS": "5", "JOBS": "2",
-        "PYTHONPATH": str(tmp_path), "EXTRA": "--settings rows.json --short-tokens 2",
-        "RUNS": "tiny=model:pocket:all",
+        "PYTHONPATH": str(tmp_path),
+        "EXTRA": "--settings rows.json --short-tokens 2 --long-tokens 4",
+        "RUNS": "tiny=model:pocket:all again=model:pocket:neutral",
     }  # fmt: skip
 
     spent: list[int] = []
@@ -44,4 +44,9 @@ def test_the_command_ends_in_time_packs_and_goes_on(tmp_path: Path) -> None:
     assert 0 < spent[0] < spent[1]
     kept = unpack(tmp_path / "second" / "tiny.jsonl.xz")
     assert len(kept.items) == 5 and len(kept.settings) == 3 and len(kept.answers) == 15
+    later = unpack(tmp_path / "second" / "again.jsonl.xz")
+    assert later.header["ask"] == "neutral" and len(later.answers) == 15
+    assert sorted(mark.name for mark in (tmp_path / "artifacts").glob("*/*/done-*")) == [
+        f"done-{part}-of-2" for part in (1, 1, 2, 2)
+    ]
     assert kept.header["ran_on"]["device"] == "cpu" and kept.header["model"]["weights"]

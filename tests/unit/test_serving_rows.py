@@ -25,6 +25,8 @@ STORED = [
     Settings.of(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
     Settings.of(keep_channels=0.25, cache_dtype="int8", text_dtype="int8", text_window=16),
     Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
+    Settings.of(tokens="adakv", keep_tokens=0.4, channels="full"),
+    Settings.of(tokens="adakv", keep_tokens=0.4, bits=2.0),
 ]
 LIMIT = 53
 
