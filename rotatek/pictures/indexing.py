@@ -2,12 +2,14 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from PIL import Image
 
@@ -23,13 +25,14 @@ from rotatek.errors import (
 )
 from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.request import check_header, open_image
-from rotatek.pictures.pictures import Picture, Pictures
+from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
 ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
 AHEAD: Final = 2  # calls that wait while the model reads: a page's, and its file's
 HEAD: Final = 4096  # bytes that tell a picture from something else
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,7 @@ def index(
         Stopped: where `stop` was set within a page.
     """
     waiting: deque[Future[IndexedPage | None]] = deque()
-    with ThreadPoolExecutor(1) as writer:
-        reading = _read(pictures, files, stop)
+    with ThreadPoolExecutor(1) as writer, closing(_read(pictures, files, stop)) as reading:
         while True:
             ended: Exception | None = None
             try:
@@ -127,43 +129,89 @@ def index(
                 return
 
 
+def made_ahead(items: Generator[Item]) -> Generator[Item]:
+    """The same items in order. A thread makes the next one while the caller works with one, so
+    that two are held at most. What goes wrong in it is raised where that item would come."""
+    with closing(items), ThreadPoolExecutor(1) as maker:
+        coming = maker.submit(list, islice(items, 1))
+        while made := coming.result():
+            coming = maker.submit(list, islice(items, 1))
+            yield from made
+
+
 def _read(
     pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
-) -> Iterator[Callable[[], IndexedPage | None]]:
+) -> Generator[Callable[[], IndexedPage | None]]:
     """The model reads page after page; each call that comes keeps one, or completes a file. They
-    are made in order, in one thread."""
-    store, begun = pictures.store, set[str]()
+    are made in order, in one thread. In another one files are opened, and the next page's pixels
+    prepared."""
+    begun, pages = set[str](), list[IndexedPage]()
+    with closing(made_ahead(_opened(pictures, files, stop))) as opened:
+        for page, found in opened:
+            if stop is not None and stop.is_set():
+                return
+            if isinstance(found, _File):
+                yield partial(_note, pictures, page.path, found.info, found.before, pages)
+                pages = []
+            elif found is None:
+                yield partial(replace, page)
+            else:
+                yield _begun(pictures, page, found, stop, begun, pages)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file whose pages have all been opened; before: what is noted of it, if anything."""
+
+    info: os.stat_result
+    before: dict | None
+
+
+def _opened(
+    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
+) -> Generator[tuple[IndexedPage, Prepared | UserError | _File | None]]:
+    """Every page: prepared, or why it cannot be read, or nothing where nothing is to be done. A
+    file that was opened follows its pages."""
+    store = pictures.store
     assert store is not None
     for path in files:
         if stop is not None and stop.is_set():
             return
+        first = IndexedPage(path, 1, 1, None)
         try:
             info = path.stat()
         except OSError:
-            yield partial(IndexedPage, path, 1, 1, None, FileUnreadable.sentence)
+            yield replace(first, error=FileUnreadable.sentence), None
             continue
         before = store.source(path)
         known = _known(pictures, before, info) if before is not None else None
         if known is not None:
             for number, picture in enumerate(known, 1):
-                yield partial(IndexedPage, path, number, len(known), picture)
+                yield IndexedPage(path, number, len(known), picture), None
             continue
-        pages: list[IndexedPage] = []
         for number, count, found in pages_in(path):
             if stop is not None and stop.is_set():
                 return
-            yield _begun(
-                pictures, IndexedPage(path, number, count, None), found, stop, begun, pages
-            )
-        if stop is not None and stop.is_set():
-            return
-        yield partial(_note, pictures, path, info, before, pages)
+            yield IndexedPage(path, number, count, None), _prepared(pictures, found)
+        yield first, _File(info, before)
+
+
+def _prepared(pictures: Pictures, found: Image.Image | UserError) -> Prepared | UserError:
+    """A page's picture for `begin`, or why there is none."""
+    if isinstance(found, UserError):
+        return found
+    try:
+        return pictures.prepare(found)
+    except ENDING:
+        raise
+    except UserError as error:
+        return error
 
 
 def _begun(
     pictures: Pictures,
     page: IndexedPage,
-    found: Image.Image | UserError,
+    found: Prepared | UserError,
     stop: StopFlag | None,
     begun: set[str],
     pages: list[IndexedPage],
@@ -173,7 +221,7 @@ def _begun(
     Args:
         pictures: with a folder.
         page: which one.
-        found: its picture, or why there is none.
+        found: what `Pictures.begin` takes, or why there is none.
         stop: ends it within the page.
         begun: names of pictures that this index reads; grows.
         pages: of its file; the call adds the page.
@@ -186,12 +234,12 @@ def _begun(
     try:
         if isinstance(found, UserError):
             raise found
-        name, complete = pictures.begin(found, stop)
+        complete = pictures.begin(found, stop)
     except ENDING:
         raise
     except UserError as error:
         return partial(ended, replace(page, error=error.message))
-    twice = name in begun
+    name, twice = found.name, found.name in begun
     begun.add(name)
 
     def kept() -> IndexedPage:
