@@ -90,7 +90,7 @@ class CompressedLayer(CacheLayerMixin):
         return told | {"text": text, "span": span}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer again; state: of `state`."""
+        """Become a filled layer again, whose text is still to be copied; state: of `state`."""
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)

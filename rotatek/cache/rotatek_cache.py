@@ -428,6 +428,10 @@ class RotateKCache(RewindableCache):
             layers = zip(key_layers(cache), content["layers"], places, strict=True)
             for layer, state, device in layers:
                 layer.restore(state if device == places[0] else moved(state, device))
+            filled = key_layers(cache)
+            texts = TextBuffer.all_copied([layer.text for layer in filled])
+            for layer, text in zip(filled, texts, strict=True):
+                layer.text = text
             states = list(state_layers(cache))
             modules = decoder_layers(model) if states else ()
             others = [layer for layer in modules if attention_of(layer) is None]

@@ -154,7 +154,7 @@ class TextBuffer:
         return made
 
     @staticmethod
-    def all_copied(texts: Sequence["TextBuffer"], tokens: int) -> list["TextBuffer"]:
+    def all_copied(texts: Sequence["TextBuffer"], tokens: int = 0) -> list["TextBuffer"]:
         """`copied` of each layer's text. In inference mode texts of one form share an allocation,
         which takes seven launches in place of five a layer."""
         first = texts[0]
@@ -181,13 +181,16 @@ class TextBuffer:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "TextBuffer":
-        """A buffer again; state: of `state`."""
+        """A buffer on the tensors of a state, to be copied before anything is written to it; state:
+        of `state`."""
         past, tables = state.get("past"), state.get("tables")
         told = {
             "past": past and QuantisedText(**past),
             "tables": tables and WindowSchedule(**tables),
         }
-        return cls(**{**state, **told})
+        made = cls.__new__(cls)
+        vars(made).update(state, static=False, **told)
+        return made
 
     @property
     def room(self) -> int:

@@ -147,53 +147,60 @@ def _read(
     prepared."""
     begun, pages = set[str](), list[IndexedPage]()
     with closing(made_ahead(_opened(pictures, files, stop))) as opened:
-        for page, found in opened:
+        for read, page, found in opened:
+            if read is not None:
+                yield partial(_note, pictures, read, pages)
+                pages = []
             if stop is not None and stop.is_set():
                 return
-            if isinstance(found, _File):
-                yield partial(_note, pictures, page.path, found.info, found.before, pages)
-                pages = []
-            elif found is None:
+            if page is not None and found is None:
                 yield partial(replace, page)
-            else:
+            elif page is not None and found is not None:
                 yield _begun(pictures, page, found, stop, begun, pages)
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file whose pages have all been opened; before: what is noted of it, if anything."""
+    """A file that was opened; before: what is noted of it, if anything."""
 
+    path: Path
     info: os.stat_result
     before: dict | None
 
 
-def _opened(
-    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
-) -> Generator[tuple[IndexedPage, Prepared | UserError | _File | None]]:
-    """Every page: prepared, or why it cannot be read, or nothing where nothing is to be done. A
-    file that was opened follows its pages."""
+# The file whose last page came before, if one did; a page, but at the end; and its picture, or why
+# there is none, or nothing where nothing is to be read.
+_Opened = tuple[_File | None, IndexedPage | None, Prepared | UserError | None]
+
+
+def _opened(pictures: Pictures, files: Sequence[Path], stop: StopFlag | None) -> Generator[_Opened]:
+    """Every page of every file, its pixels prepared."""
     store = pictures.store
     assert store is not None
+    read: _File | None = None
     for path in files:
         if stop is not None and stop.is_set():
-            return
-        first = IndexedPage(path, 1, 1, None)
+            break
         try:
             info = path.stat()
         except OSError:
-            yield replace(first, error=FileUnreadable.sentence), None
+            yield read, IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None
+            read = None
             continue
         before = store.source(path)
         known = _known(pictures, before, info) if before is not None else None
         if known is not None:
             for number, picture in enumerate(known, 1):
-                yield IndexedPage(path, number, len(known), picture), None
+                yield read, IndexedPage(path, number, len(known), picture), None
+                read = None
             continue
         for number, count, found in pages_in(path):
             if stop is not None and stop.is_set():
                 return
-            yield IndexedPage(path, number, count, None), _prepared(pictures, found)
-        yield first, _File(info, before)
+            yield read, IndexedPage(path, number, count, None), _prepared(pictures, found)
+            read = None
+        read = _File(path, info, before)
+    yield read, None, None
 
 
 def _prepared(pictures: Pictures, found: Image.Image | UserError) -> Prepared | UserError:
@@ -255,21 +262,15 @@ def _begun(
     return kept
 
 
-def _note(
-    pictures: Pictures,
-    path: Path,
-    info: os.stat_result,
-    before: dict | None,
-    pages: Sequence[IndexedPage],
-) -> None:
+def _note(pictures: Pictures, file: _File, pages: Sequence[IndexedPage]) -> None:
     """Note a file whose pages are all kept, and forget those that no indexed file has any more."""
     store, names = pictures.store, [page.picture.name for page in pages if page.picture]
     if store is None or not names or len(names) < len(pages):
         return
-    store.note_source(path, info.st_size, info.st_mtime_ns, names)
-    if before is not None:
+    store.note_source(file.path, file.info.st_size, file.info.st_mtime_ns, names)
+    if file.before is not None:
         held = {name for source in store.indexed() for name in source["pages"]}
-        pictures.forget(sorted(set(before["pages"]) - set(names) - held))
+        pictures.forget(sorted(set(file.before["pages"]) - set(names) - held))
 
 
 def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import torch
 from PIL import Image
 
 from rotatek.bridge.attention import StopFlag
@@ -268,6 +269,7 @@ class Pictures:
         self._told.pop(name, None)
         self._lease.rest(sum(self._sizes.values()))
 
+    @torch.inference_mode()  # in which texts are copied in a few launches
     def _cache(self, name: str) -> RotateKCache:
         """A picture's cache, from memory or from the folder.
 
