@@ -130,6 +130,7 @@ class TextBuffer:
         if past is not None:
             older = max(used - self.keys.shape[2], 0) + 1
             past = past._replace(data=past.data[:, :, :older], scales=past.scales[:, :, :older])
+            used = self.keys.shape[2]  # the ring is as long as its window, however full
         return {
             "keys": self.keys[:, :, :used],
             "values": self.values[:, :, :used],
