@@ -1,6 +1,5 @@
 """The results tab: what the committed tables say, and calm where they say nothing."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -259,11 +258,24 @@ def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
 
 def test_second_questions_open_the_results() -> None:
     results = files.load(assets() / "results").results
-    said = overview_figure.asked_again(results).splitlines()
-    assert [line.partition(",")[0] for line in said] == ["pocket", "pocket-smol"]
-    for line in said:
-        assert re.search(r"uncompressed [\d.]+ %; in 33 % of the bytes or less \w+ [\d.]+, ", line)
-    assert overview_figure.asked_again(files.Files().results) == ""
+    rows = overview_figure.asked_again(results)
+    asked = "second", overview_figure.OTHERS
+    runs = {
+        run["model"]["name"]: results.of(run)["second"]
+        for run in results.conversations
+        if (run["ask"], run["suite"]["name"]) == asked
+    }
+    assert list(runs) == ["pocket", "pocket-smol"]
+    titles = {f"{model}, {most} %": most for model in runs for most in (33, 20)}
+    assert list(rows[0]) == ["", *titles]
+    whole, *methods = rows
+    assert "RotateK" in [row[""] for row in methods]
+    for title, most in titles.items():
+        cells = runs[title.partition(",")[0]]
+        scores = [cell.score.mean for cell in cells if cell.live <= most / 100 + 0.005]
+        assert max(float(row[title] or 0) for row in methods) == round(100 * max(scores), 1)
+        assert float(whole[title]) == round(100 * cells[0].score.mean, 1) > 50
+    assert overview_figure.asked_again(files.Files().results) == []
 
 
 def test_both_models_are_in_every_figure_and_claim(two: files.Files) -> None:

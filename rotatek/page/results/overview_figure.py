@@ -22,7 +22,11 @@ OPENING: Final = "opening"  # how the names of these figures begin
 NEARLY: Final = 0.85  # of the most questions: a run that was cut short asked tables unequally
 NEAR: Final = 0.02  # of the uncompressed score, which counts as keeping it
 OTHERS: Final = "questions.jsonl"  # the suite of pages by other hands
-AGAIN: Final = (1 / 3, 1 / 5)  # of the bytes: each method's best second answers within them
+AGAIN_TITLE: Final = (
+    "Asked again about pages by other hands: percent right, each method's best within so many of "
+    "the bytes"
+)
+AGAIN: Final = (1 / 3, 1 / 5)  # of the bytes, at most
 
 
 class Best(NamedTuple):
@@ -103,27 +107,32 @@ def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
     return [Best(names[label], styles[label], front) for label, front in fronts.items()]
 
 
-def asked_again(results: Results) -> str:
-    """What second questions about pages by other hands score, a sentence a model: the first answer
-    token of a first question is computed before compression. Empty where none was asked."""
-    said = []
+def asked_again(results: Results) -> list[dict[str, str]]:
+    """Second questions about pages by other hands: a row a method, with its best score in percent
+    under each model and within each share of bytes. Empty where none was asked.
+
+    A first question says less: its first answer token is computed before compression.
+    """
+    columns: dict[str, dict[str, float]] = {}
     for run in results.conversations:
         cells = {cell.row: cell for cell in results.of(run)["second"]}
         if (run["ask"], run["suite"]["name"]) != (SECOND, OTHERS) or UNCOMPRESSED not in cells:
             continue
-        parts = [f"uncompressed {100 * cells[UNCOMPRESSED].score.mean:.1f} %"]
+        whole = cells.pop(UNCOMPRESSED).score.mean
         for most in AGAIN:
-            best: dict[str, float] = {}
+            best = {UNCOMPRESSED: whole}
             for cell in cells.values():
                 name = style_of(cell).label
-                if cell.live <= most and 100 * cell.score.mean > best.get(name, 0):
-                    best[name] = 100 * cell.score.mean
-            ordered = sorted(best.items(), key=lambda one: -one[1])
-            words = ", ".join(f"{name} {score:.1f}" for name, score in ordered)
-            parts.append(f"in {percent(most)} of the bytes or less {words or 'nothing'}")
-        name = run["model"]["name"]
-        said.append(f"{name}, asked again about others' pages: {'; '.join(parts)}.")
-    return "\n".join(said)
+                if cell.live <= most:
+                    best[name] = max(best.get(name, 0.0), cell.score.mean)
+            columns[f"{run['model']['name']}, {percent(most)}"] = best
+    names = dict.fromkeys(name for best in columns.values() for name in best)
+    means = {name: sum(best.get(name, 0.0) for best in columns.values()) for name in names}
+    return [
+        {"": name} | {title: f"{100 * best[name]:.1f}" if name in best else ""
+                      for title, best in columns.items()}
+        for name in sorted(names, key=lambda one: (one != UNCOMPRESSED, -means[one]))
+    ]  # fmt: skip
 
 
 def sentence(found: Sequence[Best], whole: float) -> str:

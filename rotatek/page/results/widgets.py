@@ -21,7 +21,7 @@ from rotatek.page.results.files import (
     load,
 )
 from rotatek.page.results.measurements import efficiency_rows, measurements
-from rotatek.page.results.overview_figure import asked_again, opening
+from rotatek.page.results.overview_figure import AGAIN_TITLE, asked_again, opening
 
 HEADINGS: Final = {
     "answers": ("Answers, table by table",
@@ -68,9 +68,11 @@ class ResultsWidgets:
         self.files = files = load(folder)
         drawn = {"answers": answers(files, Asked())} | measurements(files)
         said, first = opening(files)
-        said = "\n".join(filter(None, (asked_again(files.results), said)))
         said = said or ("" if any(drawn.values()) else MISSING)
         gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
+        again = asked_again(files.results)
+        if again:
+            gr.HTML(table(again, AGAIN_TITLE, AGAIN_TITLE, opened=True), js_on_load=None)
         if first:
             titles = {name: title for name, (title, _) in first.items()}
             rows = plot_transport.rows_of(list(first), 2)
