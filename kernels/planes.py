@@ -26,7 +26,7 @@ GRANULE = 16  # channels
 TILE = 128  # tokens
 LEVELS = 4  # digits of the deepest channel
 DEPTHS = (2, 4, 6, 8)  # bits
-_TOKENS_A_WORD = TILE // GRANULE  # digits a word
+DIGITS_A_WORD = TILE // GRANULE
 SAMPLED: Final = 512  # tokens on which a channel's step is chosen
 # Steps of a uniform quantiser of a Gaussian, in standard deviations, and the multiples to try.
 STEPS: Final = {2: 0.996, 4: 0.335, 6: 0.104, 8: 0.031}
@@ -154,6 +154,13 @@ def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tens
     return steps_along(coordinates_of(states, channels), channels, shares, lengths)
 
 
+def sampled_tokens(lengths: Tensor, tokens: int) -> Tensor:
+    """[B, S] int64: `SAMPLED` tokens of each sample, evenly apart; one is taken again where there
+    are fewer. lengths: [B] valid ones of so many `tokens`."""
+    place = (torch.arange(SAMPLED, device=lengths.device, dtype=torch.float32) + 0.5) / SAMPLED
+    return (place * lengths[:, None]).long().clamp(max=tokens - 1)
+
+
 def coordinates_of(states: Tensor, channels: Channels) -> Tensor:
     """Of states [B, Hkv, N, d] along their channels, [B, Hkv, N, w] float32."""
     return (states.float() - channels.mean.float()[:, :, None]) @ channels.forward
@@ -164,14 +171,13 @@ def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths
     _, _, variance, counts = channels
     B, heads, N, w = coordinates.shape
     depths = depths_of(counts, w)
-    place = (torch.arange(SAMPLED, device=lengths.device, dtype=torch.float32) + 0.5) / SAMPLED
-    index = (place * lengths[:, None]).long().clamp(max=N - 1)  # [B, S]
+    index = sampled_tokens(lengths, N)
     if N > SAMPLED:
         sample = coordinates.gather(2, index[:, None, :, None].expand(-1, heads, -1, w))
         counted = shares.gather(1, index)
     else:  # every token once, counted as often as it is sampled
         times = torch.zeros_like(shares).scatter_add_(
-            1, index, torch.ones_like(place).expand(B, -1)
+            1, index, torch.ones_like(index, dtype=shares.dtype)
         )
         sample, counted = coordinates, shares * times
     usual = torch.zeros_like(variance)
@@ -221,12 +227,12 @@ def pack(
     codes = torch.minimum(levels, top, out=levels).to(torch.uint8)
     tiles, wide = -(-N // TILE), -(-w // GRANULE)
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
-    codes = codes.view(B, Hkv, tiles, _TOKENS_A_WORD, GRANULE, wide, GRANULE)
+    codes = codes.view(B, Hkv, tiles, DIGITS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
     sample, head, tile, level, granule = _stored(counts, tiles, wide).nonzero().unbind(1)
     shifts = (2 * level).to(torch.uint8)[:, None, None, None]
     digits = ((codes[sample, head, tile, granule] >> shifts) & 3).to(torch.int16)
-    shifts = 2 * torch.arange(_TOKENS_A_WORD, device=codes.device, dtype=torch.int16)
+    shifts = 2 * torch.arange(DIGITS_A_WORD, device=codes.device, dtype=torch.int16)
     words = (digits << shifts).sum(-1, dtype=torch.int16)  # [granules, 16, 16]
     sizes = head_words(counts, N)
     offsets = (sizes.flatten().cumsum(0) - sizes.flatten()).view(B, Hkv)
@@ -255,7 +261,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
     B, Hkv, _ = counts.shape
     width = int(planes.counts.max()) if width is None and counts.numel() else width or 0
     tiles, wide, device = -(-tokens // TILE), max(1, -(-width // GRANULE)), counts.device
-    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * _TOKENS_A_WORD, device=device)
+    out = torch.zeros(B * Hkv * tiles * wide, GRANULE**2 * DIGITS_A_WORD, device=device)
     if data.numel() and planes.widest:
         slot, ends = torch.arange(planes.widest, device=device), counts.cumsum(-1)
         level = (slot >= ends[..., None]).sum(2)  # [B, Hkv, slots]
@@ -271,7 +277,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
         head = torch.arange(B * Hkv, device=device).view(B, Hkv, 1, 1)
         index = (head * tiles + tile) * wide + granule.clamp(max=wide - 1)[:, :, None]
         out.index_add_(0, index.flatten(), digits.view(index.numel(), -1))
-    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, _TOKENS_A_WORD)
+    out = out.view(B, Hkv, tiles, wide, GRANULE, GRANULE, DIGITS_A_WORD)
     order = (0, 1, 2, 6, 5, 3, 4) if values else (0, 1, 2, 6, 4, 3, 5)
     levels = out.permute(order).reshape(B, Hkv, tiles * TILE, -1)
     return levels[:, :, :tokens, :width]
@@ -279,7 +285,7 @@ def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool =
 
 def _digits(device: torch.device) -> Tensor:
     """[256, 4]: the values of the four digits of every byte, in steps of their level."""
-    shifts = 2 * torch.arange(_TOKENS_A_WORD // 2, device=device)
+    shifts = 2 * torch.arange(DIGITS_A_WORD // 2, device=device)
     return ((torch.arange(256, device=device)[:, None] >> shifts) & 3).float() - 1.5
 
 

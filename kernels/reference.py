@@ -43,6 +43,7 @@ class Visual(NamedTuple):
         mean, value_mean and fresh are.
     value_planes: the same for the Values; given exactly where key_planes are.
     fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
+    cleared: Values beyond the lengths are zeros; otherwise they are undefined.
     """
 
     keys: Tensor
@@ -64,6 +65,7 @@ class Visual(NamedTuple):
     fresh: bool = False
     key_planes: Planes | None = None
     value_planes: Planes | None = None
+    cleared: bool = False
 
 
 class QuantisedText(NamedTuple):
@@ -374,14 +376,21 @@ def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
         Twice [B, Hkv, N, d] in float32, zero beyond each length.
     """
     visual = opened(visual)
-    held = visual.keys if visual.key_widths is None else visual.key_widths
-    every = torch.eye(width, device=held.device).expand(*held.shape[:2], 1, width, width)
-    scores, values = _visual_scores(every, visual)  # of each channel: the Keys, transposed
-    keys = scores[:, :, 0].mT
-    values = _turned_up(values[:, :, None], visual)[:, :, 0]
+    keys, values = _numbers(visual)
+    if visual.key_scale is not None:
+        keys = keys * visual.key_scale[:, :, None]
+    if visual.basis is not None:
+        keys = keys @ visual.basis.float().mT
+    elif visual.index is not None:
+        index = visual.index[:, :, None].expand_as(keys)
+        keys = keys.new_zeros(*keys.shape[:-1], width).scatter_add_(-1, index, keys)
+    if visual.mean is not None:
+        keys = keys + visual.mean.float()[:, :, None]
+    if visual.value_basis is not None:
+        values = values @ visual.value_basis.float()
     if visual.value_mean is not None:
         values = values + visual.value_mean.float()[:, :, None]
-    return keys.masked_fill(keys.isinf(), 0.0), _alive(values, visual.lengths)
+    return _alive(keys, visual.lengths), _alive(values, visual.lengths)
 
 
 def _turned_up(values: Tensor, visual: Visual) -> Tensor:
@@ -403,6 +412,17 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
 
 def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     """Unscaled visual scores [B, Hkv, G, T, N] and dequantised values [B, Hkv, N, r]."""
+    keys, values = _numbers(visual)
+    projected, bias = project_query(query, visual)
+    scores = _by_group(projected, keys.mT)
+    if bias is not None:
+        scores = scores + bias
+    return _masked_scores(scores, visual.lengths), values
+
+
+def _numbers(visual: Visual) -> tuple[Tensor, Tensor]:
+    """Stored Keys [B, Hkv, N, k] and Values [B, Hkv, N, r], these times their scales and zero
+    beyond each length, in float32."""
     keys, values = visual.keys, visual.values
     if keys.dim() == 1:
         width = visual.basis.shape[-1] if visual.basis is not None else visual.index.shape[-1]
@@ -410,11 +430,7 @@ def _visual_scores(query: Tensor, visual: Visual) -> tuple[Tensor, Tensor]:
     if values.dim() == 1:
         width = visual.value_basis.shape[-2]
         values = pad_heads(values, visual.value_widths, visual.value_offsets, visual.tokens, width)
-    values = _alive(values, visual.lengths)
+    values = _alive(values, None if visual.cleared else visual.lengths)
     if visual.value_scale is not None:
         values = values * value_scales(visual)[..., None]
-    projected, bias = project_query(query, visual)
-    scores = _by_group(projected, keys.float().mT)
-    if bias is not None:
-        scores = scores + bias
-    return _masked_scores(scores, visual.lengths), values
+    return keys.float(), values

@@ -24,6 +24,7 @@ from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.pictures import Pictures
+from rotatek.pictures.indexing import made_ahead
 from rotatek.pictures.reading import PictureNotes
 from tests.tiny import tiny_qwen
 
@@ -72,9 +73,10 @@ def reading(pictures: Pictures, pages: list[Any]) -> Row:
         read_plain(vlm, vlm.embed(vlm.prompt(make_request(page, "?", 1))))
 
     def index() -> None:
-        """One page is written while the model reads the next one."""
+        """While the model reads a page, one is written, and the next one is prepared."""
+        ready = made_ahead(pictures.prepare(page) for page in pages)
         with ThreadPoolExecutor(1) as writer:
-            kept = [writer.submit(pictures.begin(page)[1]) for page in pages]
+            kept = [writer.submit(pictures.begin(one)) for one in ready]
         for one in kept:
             one.result()
 

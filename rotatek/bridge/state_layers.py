@@ -32,7 +32,10 @@ def state_layers(cache: Cache) -> list[Any]:
 def among_states(model: PreTrainedModel, keys: Sequence[Any]) -> list[Any]:
     """A cache's layers for a model: `keys` where it attends, and empty ones of transformers' own
     where it does not."""
-    attending = [attention_of(layer) is not None for layer in decoder_layers(model)]
+    layers = decoder_layers(model)
+    if len(keys) == len(layers):  # no need to search them
+        return list(keys)
+    attending = [attention_of(layer) is not None for layer in layers]
     if all(attending):
         return list(keys)
     plain = DynamicCache(config=model.get_decoder().config).layers

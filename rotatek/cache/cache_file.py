@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ LEAST: Final = 0.03  # share of a piece that compression has to save
 ALIGNED: Final = 16  # bytes: kernels read a tensor from such an address
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
-_WORDS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_LOWEST_FIRST: Final = 1 if sys.byteorder == "little" else -1
 
 
 @contextmanager
@@ -116,15 +117,15 @@ class _Parts:
     """
 
     def __init__(self, tensors: Iterable[Found]) -> None:
-        groups: dict[tuple[torch.dtype, bool, torch.device], list[Tensor]] = {}
+        groups: dict[tuple[torch.dtype, str, torch.device], list[Tensor]] = {}
         numbers: dict[tuple, int] = {}
         self.told: list[tuple[int, list[int]]] = []
-        for tensor, fixed in tensors:
-            group = (tensor.dtype, fixed, tensor.device)
+        for tensor, use in tensors:
+            group = (tensor.dtype, use, tensor.device)
             groups.setdefault(group, []).append(tensor)
             part = numbers.setdefault(group, len(numbers))
             self.told.append((part, list(tensor.shape)))
-        self._kinds = [(kind, fixed) for kind, fixed, _ in groups]
+        self._kinds = [(kind, bool(use)) for kind, use, _ in groups]
         self._bytes = [_one_behind_the_other(group) for group in groups.values()]
         self._copied = [
             torch.cuda.current_stream(device).record_event()
@@ -161,14 +162,13 @@ def _one_behind_the_other(tensors: Sequence[Tensor]) -> Tensor:
             flat.append(gap[each.nbytes % ALIGNED :])
     whole = torch.cat(flat)
     if _by_bytes(kind):
-        words = whole.view(_WORDS[kind.itemsize])
-        whole = torch.cat([(words >> 8 * n).to(torch.uint8) for n in range(kind.itemsize)])
+        whole = torch.cat(whole.view(-1, kind.itemsize).unbind(1)[::_LOWEST_FIRST])
     return whole.to("cpu", non_blocking=whole.is_cuda)  # into pinned memory
 
 
 def _by_bytes(kind: torch.dtype) -> bool:
     """Whether a type's numbers are stored byte by byte; words of digits would gain nothing."""
-    return kind.itemsize in _WORDS and kind != torch.int16
+    return kind.itemsize in (2, 4, 8) and kind != torch.int16
 
 
 def _piece(plain: memoryview) -> tuple[bytes, int]:
@@ -197,7 +197,7 @@ def head_of(text: str) -> tuple[bytes, bytes]:
 
 def packed(tensors: Iterable[Tensor], text: str) -> bytes:
     """Numbers and a text as a file has them."""
-    return b"".join((*head_of(text), *_Parts((each, False) for each in tensors).packed()[1]))
+    return b"".join((*head_of(text), *_Parts((each, "") for each in tensors).packed()[1]))
 
 
 def read(
@@ -212,7 +212,7 @@ def read(
     Args:
         path: of a file that a `Draft` wrote.
         model: the model that continues from it.
-        device: of the tensors. Those of stores, which no step writes to, share memory.
+        device: of the tensors. Those of stores and of texts share memory, and are not written to.
         notes: a dataclass that may be in the content, beside stores.
         owner: the model's `identity`, where it is known already.
 
@@ -250,7 +250,7 @@ def read(
         return from_tree(tree, _tensors(parts, json.loads(told)), notes)
 
 
-Part = tuple[torch.dtype, bool, Tensor]  # its type, whether it is of stores, and its numbers, 1-D
+Part = tuple[torch.dtype, bool, Tensor]  # its type, whether tensors share it, its numbers, 1-D
 
 
 def _unpacked(data: memoryview, table: Sequence[Any], device: torch.device) -> list[Part]:
@@ -290,10 +290,7 @@ def _numbers(part: Tensor, kind: torch.dtype) -> Tensor:
     """A part's numbers in one row, from its bytes."""
     if _by_bytes(kind):
         single = part.view(kind.itemsize, len(part) // kind.itemsize)
-        words = single[0].to(_WORDS[kind.itemsize])
-        for number in range(1, kind.itemsize):
-            words |= single[number].to(words.dtype) << 8 * number
-        part = words
+        part = torch.stack(single.unbind()[::_LOWEST_FIRST], 1).view(-1)
     return part.view(kind)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from kernels.reference import Visual
 from rotatek import errors
 from rotatek.methods.channels.store import Store
 
-Found = tuple[Tensor, bool]  # a tensor, and whether it is a store's, which no step writes to
+Found = tuple[Tensor, str]  # a tensor, and its use: in a store, in a layer's text, or another
+STORE: Final = "store"  # no step writes to it
+TEXT: Final = "text"  # also the name of a layer's, which is copied when a cache is loaded
 
 
 def as_tree(content: Any) -> tuple[Any, list[Found]]:
@@ -28,33 +30,35 @@ def as_tree(content: Any) -> tuple[Any, list[Found]]:
         CacheNotStorable: for content that is not None, a boolean, a number, text, a tensor, a type
             of them, or a list, tuple, mapping by text, named tuple or dataclass of such.
     """
-    numbers: dict[tuple, int] = {}
+    numbers: dict[tuple, int] = {}  # by what is equal for the same tensor in the same use
     found: list[Found] = []
 
-    def tree(thing: Any, fixed: bool) -> Any:
+    def tree(thing: Any, use: str) -> Any:
         if isinstance(thing, NoneType | bool | int | float | str):
             return thing
         if isinstance(thing, Tensor):
             place = (thing.device, thing.data_ptr(), thing.dtype, thing.shape, thing.stride())
-            number = numbers.setdefault((place, fixed), len(found))
+            number = numbers.setdefault((place, use), len(found))
             if number == len(found):
-                found.append((thing, fixed))
+                found.append((thing, use))
             return {"": "tensor", "of": number}
         if isinstance(thing, list):
-            return [tree(one, fixed) for one in thing]
+            return [tree(one, use) for one in thing]
         if isinstance(thing, dict) and "" not in thing:
-            return {str(name): tree(one, fixed) for name, one in thing.items()}
+            return {
+                str(name): tree(one, TEXT if name == TEXT else use) for name, one in thing.items()
+            }
         if isinstance(thing, torch.dtype):
             return {"": "dtype", "of": name_of(thing)}
         if type(thing) is tuple:
-            return {"": "tuple", "of": tree(list(thing), fixed)}
+            return {"": "tuple", "of": tree(list(thing), use)}
         kind: Any = type(thing)
         if not _has_fields(kind):
             raise errors.CacheNotStorable
-        inner = tree(dict(_fields(thing)), fixed or isinstance(thing, Store))
+        inner = tree(dict(_fields(thing)), STORE if isinstance(thing, Store) else use)
         return {"": _kind_of(kind), "of": inner}
 
-    return tree(content, False), found
+    return tree(content, ""), found
 
 
 def from_tree(text: str | bytes, tensors: Sequence[Tensor], notes: type) -> dict[str, Any]:

@@ -90,16 +90,15 @@ class CompressedLayer(CacheLayerMixin):
         return told | {"text": text, "span": span}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer again; state: of `state`."""
+        """Become a filled layer again, whose text is still to be copied; state: of `state`."""
         self.rows, self.logical, self.store = state["rows"], state["logical"], state["store"]
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)
 
-    def go_on_from(self, other: "CompressedLayer", tokens: int) -> None:
-        """Become a copy of a filled layer that shares its store, with capacity for more tokens."""
-        assert other.text is not None
+    def go_on_from(self, other: "CompressedLayer", text: TextBuffer) -> None:
+        """Become a copy of a filled layer that shares its store, with a copy of its text."""
         self.rows, self.logical, self.store = other.rows, other.logical, other.store
-        self.text = other.text.copied(tokens)
+        self.text = text
         self.span = None if other.span is None else replace(other.span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:

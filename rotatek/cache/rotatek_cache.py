@@ -36,6 +36,7 @@ from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
+from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import (
     TokenPlan,
     another_prompt,
@@ -427,6 +428,10 @@ class RotateKCache(RewindableCache):
             layers = zip(key_layers(cache), content["layers"], places, strict=True)
             for layer, state, device in layers:
                 layer.restore(state if device == places[0] else moved(state, device))
+            filled = key_layers(cache)
+            texts = TextBuffer.all_copied([layer.text for layer in filled])
+            for layer, text in zip(filled, texts, strict=True):
+                layer.text = text
             states = list(state_layers(cache))
             modules = decoder_layers(model) if states else ()
             others = [layer for layer in modules if attention_of(layer) is None]
@@ -452,8 +457,10 @@ class RotateKCache(RewindableCache):
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes = self.notes
-        for layer, from_ in zip(key_layers(cache), key_layers(self), strict=True):
-            layer.go_on_from(from_, tokens)
+        own_layers = key_layers(self)
+        texts = TextBuffer.all_copied([layer.text for layer in own_layers], tokens)
+        for layer, from_, text in zip(key_layers(cache), own_layers, texts, strict=True):
+            layer.go_on_from(from_, text)
         for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
             restore(layer, state_of(from_))
         return cache

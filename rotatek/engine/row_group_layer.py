@@ -6,7 +6,7 @@ in one pool shared by all layers (`rotatek.engine.pools`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -270,6 +270,8 @@ class RowGroupLayer:
         return self._moved(old, size, (old.shape[1], tokens, *old.shape[3:]))
 
     def _moved(self, old: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
+        if tuple(old.shape) == (size, *shape):
+            return old
         new = old.new_zeros(size, *shape)
         least = tuple(map(min, shape, old.shape[1:]))
         corner(new[: len(self._rows)], least).copy_(corner(old[: len(self._rows)], least))
@@ -406,7 +408,8 @@ class RowGroupLayer:
         visual, moving = self._whole(), self._moving
         if visual is None or moving is None:
             return visual
-        return visual._replace(lengths=moving.seen(self.lengths[: self.width]), fresh=True)
+        seen = moving.seen(self.lengths[: self.width])
+        return visual._replace(lengths=seen, fresh=True, cleared=False)
 
     def _whole(self) -> Visual | None:
         if self.own is not None:
@@ -417,8 +420,21 @@ class RowGroupLayer:
             rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
             rows |= self.pools.view(self.layer, self.width)
             lengths = self.visual_lengths[: self.width]
-            self._view = put_together(self.pattern, rows, self._numbers, lengths)
+            view = put_together(self.pattern, rows, self._numbers, lengths)
+            self._view = replace(view, visual=view.visual._replace(cleared=self._clear()))
         return self._view.read()
+
+    @torch.inference_mode()
+    def _clear(self) -> bool:
+        """Set Values beyond each row's visual tokens to zero, once, where the reference would
+        otherwise copy all of them at every step to do so. Whether that is done."""
+        values = self._tensors.get("values")
+        dense = values is not None and type(self.pattern) is Store and values.is_floating_point()
+        if values is None or not dense or self.static or values.device.type != "cpu":
+            return False
+        for row, held in enumerate(self._rows[: self.width]):
+            values[row, :, held.seen :] = 0
+        return True
 
     def advance(self) -> None:
         """Count a token that a graph's replay has added."""

@@ -221,7 +221,8 @@ class Scheduler:
             sequence.row = None
             self._rows.pop(row, None)
         try:
-            self._batch.leave(rows, {r: s.cache for r, s in rows.items()} if restore else None)
+            into = {r: s.cache for r, s in rows.items() if restore and s.needed}
+            self._batch.leave(rows, into)
         except Exception as error:  # no memory to give the caches back
             for sequence in rows.values():
                 sequence.failure = error.with_traceback(None)
@@ -379,7 +380,7 @@ class Scheduler:
 
     def _alone(self, sequence: Sequence) -> None:
         """One row's step on its own cache; a failure ends this row only."""
-        sequence.blind = True
+        sequence.blind = sequence.needed = True
         self._remove([sequence], restore=True)
         if sequence.failure is not None:
             return

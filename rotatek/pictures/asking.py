@@ -212,6 +212,7 @@ class Asker:
                 found[place] = self._row(cache, logits, ids, max_new_tokens, number, stop)
         return found
 
+    @torch.inference_mode()
     def _feed(
         self,
         held: Sequence[RotateKCache],
@@ -250,7 +251,7 @@ class Asker:
         placed = Embedded(none, none, none, none, behind)  # what was read is in the cache alone
         row = Row(
             "answer", cache.settings, cache, cache.plan, placed,
-            attention=recorder, request=number,
+            attention=recorder, request=number, needed=recorder is not None,
         )  # fmt: skip
         row.start(logits, max_new_tokens, stop, watched=recorder is not None)
         return row

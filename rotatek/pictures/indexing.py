@@ -2,12 +2,14 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from PIL import Image
 
@@ -23,13 +25,14 @@ from rotatek.errors import (
 )
 from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.request import check_header, open_image
-from rotatek.pictures.pictures import Picture, Pictures
+from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
 ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
 AHEAD: Final = 2  # calls that wait while the model reads: a page's, and its file's
 HEAD: Final = 4096  # bytes that tell a picture from something else
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,7 @@ def index(
         Stopped: where `stop` was set within a page.
     """
     waiting: deque[Future[IndexedPage | None]] = deque()
-    with ThreadPoolExecutor(1) as writer:
-        reading = _read(pictures, files, stop)
+    with ThreadPoolExecutor(1) as writer, closing(_read(pictures, files, stop)) as reading:
         while True:
             ended: Exception | None = None
             try:
@@ -127,43 +129,96 @@ def index(
                 return
 
 
+def made_ahead(items: Generator[Item]) -> Generator[Item]:
+    """The same items in order. A thread makes the next one while the caller works with one, so
+    that two are held at most. What goes wrong in it is raised where that item would come."""
+    with closing(items), ThreadPoolExecutor(1) as maker:
+        coming = maker.submit(list, islice(items, 1))
+        while made := coming.result():
+            coming = maker.submit(list, islice(items, 1))
+            yield from made
+
+
 def _read(
     pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
-) -> Iterator[Callable[[], IndexedPage | None]]:
+) -> Generator[Callable[[], IndexedPage | None]]:
     """The model reads page after page; each call that comes keeps one, or completes a file. They
-    are made in order, in one thread."""
-    store, begun = pictures.store, set[str]()
+    are made in order, in one thread. In another one files are opened, and the next page's pixels
+    prepared."""
+    begun, pages = set[str](), list[IndexedPage]()
+    with closing(made_ahead(_opened(pictures, files, stop))) as opened:
+        for read, page, found in opened:
+            if read is not None:
+                yield partial(_note, pictures, read, pages)
+                pages = []
+            if stop is not None and stop.is_set():
+                return
+            if page is not None and found is None:
+                yield partial(replace, page)
+            elif page is not None and found is not None:
+                yield _begun(pictures, page, found, stop, begun, pages)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that was opened; before: what is noted of it, if anything."""
+
+    path: Path
+    info: os.stat_result
+    before: dict | None
+
+
+# The file whose last page came before, if one did; a page, but at the end; and its picture, or why
+# there is none, or nothing where nothing is to be read.
+_Opened = tuple[_File | None, IndexedPage | None, Prepared | UserError | None]
+
+
+def _opened(pictures: Pictures, files: Sequence[Path], stop: StopFlag | None) -> Generator[_Opened]:
+    """Every page of every file, its pixels prepared."""
+    store = pictures.store
     assert store is not None
+    read: _File | None = None
     for path in files:
         if stop is not None and stop.is_set():
-            return
+            break
         try:
             info = path.stat()
         except OSError:
-            yield partial(IndexedPage, path, 1, 1, None, FileUnreadable.sentence)
+            yield read, IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None
+            read = None
             continue
         before = store.source(path)
         known = _known(pictures, before, info) if before is not None else None
         if known is not None:
             for number, picture in enumerate(known, 1):
-                yield partial(IndexedPage, path, number, len(known), picture)
+                yield read, IndexedPage(path, number, len(known), picture), None
+                read = None
             continue
-        pages: list[IndexedPage] = []
         for number, count, found in pages_in(path):
             if stop is not None and stop.is_set():
                 return
-            yield _begun(
-                pictures, IndexedPage(path, number, count, None), found, stop, begun, pages
-            )
-        if stop is not None and stop.is_set():
-            return
-        yield partial(_note, pictures, path, info, before, pages)
+            yield read, IndexedPage(path, number, count, None), _prepared(pictures, found)
+            read = None
+        read = _File(path, info, before)
+    yield read, None, None
+
+
+def _prepared(pictures: Pictures, found: Image.Image | UserError) -> Prepared | UserError:
+    """A page's picture for `begin`, or why there is none."""
+    if isinstance(found, UserError):
+        return found
+    try:
+        return pictures.prepare(found)
+    except ENDING:
+        raise
+    except UserError as error:
+        return error
 
 
 def _begun(
     pictures: Pictures,
     page: IndexedPage,
-    found: Image.Image | UserError,
+    found: Prepared | UserError,
     stop: StopFlag | None,
     begun: set[str],
     pages: list[IndexedPage],
@@ -173,7 +228,7 @@ def _begun(
     Args:
         pictures: with a folder.
         page: which one.
-        found: its picture, or why there is none.
+        found: what `Pictures.begin` takes, or why there is none.
         stop: ends it within the page.
         begun: names of pictures that this index reads; grows.
         pages: of its file; the call adds the page.
@@ -186,12 +241,12 @@ def _begun(
     try:
         if isinstance(found, UserError):
             raise found
-        name, complete = pictures.begin(found, stop)
+        complete = pictures.begin(found, stop)
     except ENDING:
         raise
     except UserError as error:
         return partial(ended, replace(page, error=error.message))
-    twice = name in begun
+    name, twice = found.name, found.name in begun
     begun.add(name)
 
     def kept() -> IndexedPage:
@@ -207,21 +262,15 @@ def _begun(
     return kept
 
 
-def _note(
-    pictures: Pictures,
-    path: Path,
-    info: os.stat_result,
-    before: dict | None,
-    pages: Sequence[IndexedPage],
-) -> None:
+def _note(pictures: Pictures, file: _File, pages: Sequence[IndexedPage]) -> None:
     """Note a file whose pages are all kept, and forget those that no indexed file has any more."""
     store, names = pictures.store, [page.picture.name for page in pages if page.picture]
     if store is None or not names or len(names) < len(pages):
         return
-    store.note_source(path, info.st_size, info.st_mtime_ns, names)
-    if before is not None:
+    store.note_source(file.path, file.info.st_size, file.info.st_mtime_ns, names)
+    if file.before is not None:
         held = {name for source in store.indexed() for name in source["pages"]}
-        pictures.forget(sorted(set(before["pages"]) - set(names) - held))
+        pictures.forget(sorted(set(file.before["pages"]) - set(names) - held))
 
 
 def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:

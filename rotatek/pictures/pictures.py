@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import torch
 from PIL import Image
 
 from rotatek.bridge.attention import StopFlag
@@ -29,6 +30,7 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.doubt import any_photo, measured_doubt
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from rotatek.models.base import Pixels
 from rotatek.pictures.asking import Answer, Asker, Look
 from rotatek.pictures.reading import PictureNotes, PictureReader
 from rotatek.pictures.store import Facts, PictureStore
@@ -72,6 +74,20 @@ class Picture:
             return cls(size=(width, height), file_bytes=facts.get("file_bytes", 0), **told)
         except (KeyError, TypeError, ValueError) as error:
             raise PictureDamaged from error
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A picture, or a few of one prompt, before the model reads it.
+
+    name: as a `Picture`'s; known: what is stored under that name; pixels: as the vision tower takes
+    them, None where the picture is known.
+    """
+
+    name: str
+    images: tuple[Image.Image, ...]
+    known: Picture | None
+    pixels: Pixels | None
 
 
 class Pictures:
@@ -138,26 +154,31 @@ class Pictures:
             UserError: for a picture that is refused, or a folder that cannot be written.
             Stopped: where `stop` was set.
         """
-        return self.begin(image, stop)[1]()
+        return self.begin(self.prepare(image), stop)()
 
-    def begin(
-        self, image: Image.Image | Sequence[Image.Image], stop: StopFlag | None = None
-    ) -> tuple[str, Callable[[], Picture]]:
-        """As `add`, in two parts: the model reads the picture now, and the call that is returned,
-        from any thread, keeps it. Meanwhile the next one can be read.
-
-        Returns:
-            the picture's name, and that call.
-        """
+    def prepare(self, image: Image.Image | Sequence[Image.Image]) -> Prepared:
+        """The first part of `add`, which needs no device: it may run in any thread while the model
+        reads the picture before."""
         images = make_request(image, "?").images
         name = self.reader.name_of(images)
         known = self.find(name)
         if known is not None:
-            return name, lambda: known
+            return Prepared(name, images, known, None)
         with self.engine.scheduler.preprocessing:
-            pixels = self.reader.look(images)
+            return Prepared(name, images, None, self.reader.look(images))
+
+    def begin(self, ready: Prepared, stop: StopFlag | None = None) -> Callable[[], Picture]:
+        """The second part of `add`: the model reads the picture now.
+
+        Returns:
+            the last part, for any thread: it keeps the picture. Meanwhile the model can read on.
+        """
+        known, name, images = ready.known, ready.name, ready.images
+        if known is not None:
+            return lambda: known
+        assert ready.pixels is not None
         with self.engine.scheduler.prefill(stop):
-            cache = self.reader.read(images, pixels)
+            cache = self.reader.read(images, ready.pixels)
             draft: Draft | None = None
             if self.store is not None:  # copied before the kernels of a next page are queued
                 draft = cache.draft(cache.notes, owner=self.reader.owner)
@@ -169,7 +190,7 @@ class Pictures:
                 self._hold(name, cache)
             return picture
 
-        return name, complete
+        return complete
 
     def find(self, name: str) -> Picture | None:
         """The picture of a name, or None where it is not held."""
@@ -248,6 +269,7 @@ class Pictures:
         self._told.pop(name, None)
         self._lease.rest(sum(self._sizes.values()))
 
+    @torch.inference_mode()  # in which texts are copied in a few launches
     def _cache(self, name: str) -> RotateKCache:
         """A picture's cache, from memory or from the folder.
 

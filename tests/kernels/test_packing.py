@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from kernels.packing import pack_states, steps_of
+from kernels.packing_plain import pack_on_processor
 from kernels.planes import STEPS, TRIED, Channels, best_steps, depths_of, pack
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,3 +55,28 @@ def test_steps_are_those_of_plain_pytorch(d: int) -> None:
     two = (got / variance.sqrt() / STEPS[2])[depths_of(counts, w) == 2]
     assert float((two[:, None] - tried).abs().amin(1).max()) <= 1e-4
     assert bool((got > 0).all())
+
+
+@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("N", [1, 130, 256, 700])
+def test_a_processor_packs_the_same_digits(N: int, values: bool) -> None:
+    """Channels row by row, tokens fewer and more than those that steps are chosen on, ragged."""
+    d, w, counts = 64, 48, torch.tensor(MIXES, dtype=torch.int32)
+    states, mean = (draw(2, N, 2, d, seed=1).cpu().transpose(1, 2), draw(2, 2, d, seed=2).cpu())
+    forward = torch.linalg.qr(draw(2, 2, d, d, seed=3).cpu())[0][..., :w]
+    shares, lengths = draw(2, N, seed=4).cpu().abs(), torch.tensor([N, (N + 1) // 2])
+    variance = ((states - mean[:, :, None]) @ forward).square().mean(2)
+    channels = Channels(mean, forward, variance, counts)
+    data, steps = pack_on_processor(states, channels, shares, lengths, values)
+    live, usual = depths_of(counts, w) > 0, best_steps(states, channels, shares, lengths)
+    assert float(torch.isclose(steps, usual, rtol=1e-5)[live].float().mean()) >= 0.98
+    want, _ = pack((states - mean[:, :, None]) @ forward, counts, steps, values)
+    assert data.shape == want.shape
+    assert float((data != want).float().mean()) < 1e-3
+
+
+def test_a_processor_packs_nothing_where_no_channel_has_bits() -> None:
+    channels = Channels(torch.zeros(1, 2, 16), torch.zeros(1, 2, 16, 16), torch.ones(1, 2, 16),
+                        torch.zeros(1, 2, 4, dtype=torch.int32))  # fmt: skip
+    given = channels, torch.ones(1, 5), torch.tensor([5])
+    assert pack_on_processor(torch.ones(1, 2, 5, 16), *given)[0].numel() == 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicCache
 
-from kernels.planes import GRANULE, depths_of
+from kernels.planes import GRANULE, Channels, coordinates_of, depths_of, pack, steps_along
 from kernels.reference import Text, Visual, attend_reference, opened
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -330,8 +330,20 @@ def calls(count: int) -> Counter[str]:
     return counted.calls
 
 
-def test_layers_are_taken_together() -> None:
-    """One solve, as many waits whatever the layers, and a handful of slices for each more."""
+def packed_together(
+    states: Tensor, channels: Channels, shares: Tensor, lengths: Tensor, values: bool
+) -> tuple[Tensor, Tensor]:
+    """What any device but a processor does without kernels."""
+    coordinates = coordinates_of(states, channels)
+    steps = steps_along(coordinates, channels, shares, lengths)
+    return pack(coordinates, channels.counts, steps, values)[0], steps
+
+
+def test_layers_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One solve, as many waits whatever the layers, and a handful of slices for each more; on a
+    processor pieces are smaller, and channels are packed head by head."""
+    monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 1 << 36)
+    monkeypatch.setattr(mixed_precision, "pack_on_processor", packed_together)
     few, many = calls(2), calls(8)
     assert few["_linalg_eigh"] == many["_linalg_eigh"] == 1
     for waits in ("_local_scalar_dense", "nonzero", "index"):  # index: with a mask, it waits
@@ -342,7 +354,8 @@ def test_layers_are_taken_together() -> None:
 def launches(count: int) -> int:
     """The launches on a GPU to compress so many layers, all in one piece."""
     layers = [replace(states(i), entering=None) for i in range(count)]
-    with Launches() as counted, kernels_replaced(counted):
+    with pytest.MonkeyPatch.context() as patch, Launches() as counted, kernels_replaced(counted):
+        patch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 1 << 36)
         stored(layers, bits=1)
     return counted.count
 

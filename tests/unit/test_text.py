@@ -227,3 +227,16 @@ def test_samples_of_a_ragged_batch_follow_their_own_lengths() -> None:
         older = max(count - 16, 0)
         assert torch.equal(single.keys[0][:, : min(count, 16)], made.keys[row][:, : min(count, 16)])
         assert torch.equal(single.past.data[0, :, :older], made.past.data[row, :, :older])
+
+
+def test_a_text_shorter_than_its_window_keeps_the_window_in_a_file() -> None:
+    keys, values = torch.randn(2, 1, 2, 7, 8).unbind(0)
+    short = TextBuffer(keys, values, torch.tensor([7], dtype=torch.int32), False)
+    made = TextBuffer.behind_window(short, 16)
+    (again,) = TextBuffer.all_copied([TextBuffer.of(made.state())])
+    for _ in range(30):
+        new = torch.randn(2, 1, 2, 1, 8).unbind(0)
+        made.append(*new)
+        again.append(*new)
+    for one, other in zip(made.opened(), again.opened(), strict=True):
+        assert torch.equal(one, other)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kernels.dispatch import solve
+from kernels.packing_plain import pack_on_processor
 from kernels.planes import (
     GRANULE,
     Channels,
@@ -363,6 +364,8 @@ def _group_packed(
     states = group.layers.of(("keys", "values")[which])
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
+    if steps is None and states.device.type == "cpu":
+        return pack_on_processor(states, *given, bool(which))
     if steps is None:
         coordinates = coordinates_of(states, channels)
         steps = steps_along(coordinates, *given)

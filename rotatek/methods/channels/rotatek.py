@@ -196,6 +196,8 @@ class RotateK(RotationOptions):
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
         in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
+        if not in_kernel and held(unmeasured[0].pending).keys.device.type == "cpu":
+            most = PENDING_BYTES // 256  # what a processor's cache holds, and is not copied again
         shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
         power = STREAM_POWER if self.smaller is None else BYTES_POWER
         for group in ready(unmeasured, most, shared):

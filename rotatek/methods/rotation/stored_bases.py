@@ -102,8 +102,12 @@ def unit_rows(heads: int, d: int, device: torch.device) -> Tensor:
 
 def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows [..., c, d] as int8 [..., c, d] in units of scale [..., c]."""
-    scale = (torch.linalg.vector_norm(rows, float("inf"), -1) / 127).clamp(min=1e-30)
-    return (rows / scale[..., None]).round().to(torch.int8), scale
+    if rows.device.type == "cpu":  # a seventh of the time there, and one launch more elsewhere
+        largest = rows.abs().amax(-1)
+    else:
+        largest = torch.linalg.vector_norm(rows, float("inf"), -1)
+    scale = (largest / 127).clamp(min=1e-30)
+    return (rows / scale[..., None]).round_().to(torch.int8), scale
 
 
 def load_bases(path: str | os.PathLike[str], layers: int) -> list[Tensor]:
