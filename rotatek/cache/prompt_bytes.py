@@ -49,6 +49,7 @@ def bytes_by_prompt(cache: RotateKCache) -> list[int]:
             totals = totals + COUNT
         for store in _stores(layer):
             visual, method = store.visual, cache.settings.channels
+            assert visual.lengths is not None
             lengths = told[id(visual.lengths)].tolist()
             each = _visual(layer, method, visual, lengths, told)
             count = COUNT if _is_new(visual.lengths, shared) else 0
@@ -73,7 +74,9 @@ def _on_host(cache: RotateKCache) -> dict[int, Tensor]:
         assert layer.text is not None
         found.append(layer.text.lengths)
         for visual in (store.visual for store in _stores(layer)):
-            planes = [one.counts for one in (visual.key_planes, visual.value_planes) if one]
+            planes = [
+                one.counts for one in (visual.key_planes, visual.value_planes) if one is not None
+            ]
             widths = (visual.lengths, visual.key_widths, visual.value_widths)
             found += [*planes, *(one for one in widths if one is not None)]
     flat = torch.cat([one.flatten().long() for one in found]).cpu()
@@ -122,7 +125,7 @@ def _visual(
         means = _nbytes(t for t in (visual.mean, visual.value_mean) if t is not None)
         tokens = torch.tensor(lengths)
         both = (visual.key_planes, visual.value_planes)
-        found = sum(_planes(side, told[id(side.counts)], tokens) for side in both)
+        found = torch.stack([_planes(side, told[id(side.counts)], tokens) for side in both]).sum(0)
         return [size + means // len(lengths) for size in found.tolist()]
     if visual.keys.dim() == 1:
         return [_narrowed(visual, b, tokens, told) for b, tokens in enumerate(lengths)]

@@ -55,7 +55,9 @@ def write_tokens(
         return
     assert text.lengths is not None
     first = text.lengths if slot is None else slot
-    slots = first.long()[:, None] + torch.arange(keys.shape[2], device=keys.device)
+    slots = first.long()[:, None]
+    if keys.shape[2] > 1:  # two launches that one token does not need
+        slots = slots + torch.arange(keys.shape[2], device=keys.device)
     index = slots[:, None, :, None].expand_as(keys)
     text.keys.scatter_(2, index, keys)
     text.values.scatter_(2, index, values)
