@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from rotatek.evaluation.result_json import text_of
+
 Row = dict[str, Any]
 WIDE: Final = 14  # columns
 TIMING: Final = {"us", "low_us", "high_us"}  # one time with its quartiles: a cell of a table
@@ -82,7 +84,7 @@ def write(path: Path, name: str, layout: str, report: Row) -> None:
         held |= {"hardware": machine()["device"], "torch": torch.__version__, name: report}
     else:
         held |= (machine() if layout == WHOLE else {}) | report
-    path.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    path.write_text(text_of(held), encoding="utf-8")
 
 
 def machine() -> Row:

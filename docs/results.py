@@ -1,12 +1,11 @@
 """Make every committed table again from the committed answers and measurements: `make results`.
 
 From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv`,
-`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), from the JSON files of measurements
-`speed.csv` (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
+`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), the claims of speed from the JSON
+files of measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
 blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from docs import frontier, real_keys, walk
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
-from rotatek.evaluation.cells import Cell, Results, joined, records, strongest, write
+from rotatek.evaluation.cells import Cell, Results, joined, strongest
 from rotatek.evaluation.chains import FIRST, OPENING, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import points
 from rotatek.evaluation.report import build, claim_lines, measured, table_of, type_of, unasked
-from rotatek.evaluation.speed_claims import SPEED, Speed
+from rotatek.evaluation.speed_claims import Speed
 from rotatek.evaluation.tables import Table, second_table, tables
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import load
@@ -73,30 +72,17 @@ def packed() -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_size, reverse=True)
 
 
-def measurements() -> dict[str, Any]:
-    """The committed JSON files of measurements, by name."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted(RESULTS.glob("*.json"))}  # fmt: skip
-
-
-def everything(kept: Iterable[AnswerArchive]) -> tuple[Results, list[Speed]]:
-    """All tidy tables: of answers, and of the committed measurements."""
-    speeds = speed_claims.flat(measurements())
+def everything(kept: Iterable[AnswerArchive], speeds: Sequence[Speed]) -> Results:
+    """All tidy tables: of answers, and of claims of measurements."""
     pairs, found = speed_claims.judged(speeds)
     parts = [rebuilt(one) for one in kept]
     parts.sort(key=lambda part: place_of(part.runs[0]))
-    return joined([*parts, Results((), (), pairs, [*unasked(), *found])]), speeds
+    return joined([*parts, Results((), (), pairs, [*unasked(), *found])])
 
 
 def place_of(run: Mapping[str, Any]) -> tuple[str, ...]:
     """The position of a run among the others."""
     return run.get("ask", ""), run["suite"]["name"], run["model"]["name"]
-
-
-def save(results: Results, speeds: Iterable[Speed], folder: Path) -> None:
-    """Write the tidy tables into a folder."""
-    results.save(folder)
-    write(folder / SPEED, Speed._fields, [one._asdict() for one in speeds])
 
 
 # --- Blocks -------------------------------------------------------------------------------------
@@ -317,12 +303,13 @@ def texts() -> Iterator[Path]:
 
 def main() -> None:
     """Write the tidy tables, the figure and the documents' blocks."""
-    results, speeds = everything(unpack(path) for path in packed())
-    save(results, speeds, RESULTS)
+    speeds = speed_claims.measured(RESULTS)
+    results = everything((unpack(path) for path in packed()), speeds)
+    results.save(RESULTS)
     read_back = Results.load(RESULTS)
     frontier.draw(read_back)
     real_keys.draw()
-    made = blocks(read_back, records(RESULTS / SPEED, Speed))
+    made = blocks(read_back, speeds)
     for path in texts():
         path.write_text(filled(path.read_text(encoding="utf-8"), made), encoding="utf-8")
     sys.stdout.write(f"{len(results.cells):,} cells, {len(results.pairs):,} comparisons\n")

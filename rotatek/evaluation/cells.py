@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rotatek.evaluation.chains import FIRST
+from rotatek.evaluation.result_json import text_of
 
 Record = TypeVar("Record")
 RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv", "pairs.csv", "claims.csv"
@@ -194,8 +195,7 @@ class Results:
     def save(self, folder: Path) -> None:
         """Write the four files of a folder of results."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.runs, indent=1, ensure_ascii=False) + "\n"
-        (folder / RUNS).write_text(text, encoding="utf-8")
+        (folder / RUNS).write_text(text_of(self.runs), encoding="utf-8")
         flat = [cell.flat() for cell in self.cells]
         kinds = dict.fromkeys(
             column for cell in self.cells for kind in cell.kinds for column in _columns(KIND + kind)

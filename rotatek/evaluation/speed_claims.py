@@ -1,12 +1,14 @@
 """Latency, memory and throughput as a tidy table, and what the RotateK paper claims of them.
 
 The measurements are files of `python -m benchmarks` and of `benchmarks.full_size`, as they lie in
-`assets/results`; `speed.csv` holds those that documents, claims and the page read. Each claim is a
-bound on ratios of two values and is judged for both of the paper's models, pair by pair, as claims
-of answers are (`rotatek.evaluation.claims`). Bytes are live, as tensors hold them.
+`assets/results`; documents, claims and the page read them as records of one value each. Each claim
+is a bound on ratios of two values and is judged for both of the paper's models, pair by pair, as
+claims of answers are (`rotatek.evaluation.claims`). Bytes are live, as tensors hold them.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rotatek.compare.columns import pruners, reducers
@@ -15,7 +17,6 @@ from rotatek.evaluation.claims import OPEN, summed_up
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.full import Full
 
-SPEED: Final = "speed.csv"
 SOURCES: Final = ("kernels", "efficiency", "full_size", "full_size-families")
 DENSE, OURS = "dense", "RotateK k=32"
 THINK, SPARK = "ThinK k=32, rebuilt", "SparK k=32, rebuilt"
@@ -53,6 +54,20 @@ class Speed(NamedTuple):
     low: float | None = None
     high: float | None = None
     drawn: str = ""
+
+
+def measured(folder: Path) -> list[Speed]:
+    """The measurements of a folder of results.
+
+    Raises:
+        OSError: if one of `SOURCES` is missing.
+        ValueError: if one is damaged.
+    """
+    found = {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in SOURCES}
+    try:
+        return flat(found)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError("The files of measurements are damaged. Measure again.") from error
 
 
 def flat(files: Mapping[str, Mapping[str, Any]]) -> list[Speed]:

@@ -9,7 +9,7 @@ import pytest
 
 from rotatek.evaluation.cells import Cell, Results, Score
 from rotatek.evaluation.real_keys import Divergence, Spectrum
-from rotatek.evaluation.speed_claims import Speed
+from rotatek.evaluation.speed_claims import SOURCES, Speed
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.results import (
@@ -192,7 +192,8 @@ def test_pruners_share_a_row_for_what_joins_them() -> None:
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
     for damage in ("{", "[]"):
         (tmp_path / "runs.json").write_text(damage)
-        (tmp_path / "speed.csv").write_text("bench,value\nx,y\n")
+        for name in SOURCES:
+            (tmp_path / f"{name}.json").write_text(damage)
         (tmp_path / "cells.csv").write_text("model\nm\n")
         assert files.load(tmp_path) == files.Files()
     assert figures(events.draw(files.Files(), "score", "nothing")) == {}

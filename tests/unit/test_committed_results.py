@@ -9,10 +9,12 @@ import pytest
 from docs import results
 from rotatek.evaluation import speed_claims
 from rotatek.evaluation.answer_archive import unpack
-from rotatek.evaluation.cells import Results, records
-from rotatek.evaluation.speed_claims import SPEED, Speed
+from rotatek.evaluation.cells import Results
 from tests.fixtures import skip_without
 from tests.two_models import SECOND, two_models
+
+BENCHES = {"latency", "quant", "baselines", "planes", "solver", "capacity", "prefill", "efficiency",
+           "full_size"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +42,21 @@ def test_committed_tables_are_those_of_the_committed_answers(
         assert not made.pairs
 
 
-def test_committed_speeds_are_those_of_the_committed_measurements(
+def test_committed_claims_of_speed_are_those_of_the_committed_measurements(
     committed: Results, tmp_path: Path
 ) -> None:
-    speeds = speed_claims.flat(results.measurements())
+    speeds = speed_claims.measured(results.RESULTS)
+    assert {one.bench for one in speeds} == BENCHES
     pairs, found = speed_claims.judged(speeds)
-    results.save(Results((), (), pairs, found), speeds, tmp_path)
+    Results((), (), pairs, found).save(tmp_path)
     made = Results.load(tmp_path)
-    assert (tmp_path / SPEED).read_text() == (results.RESULTS / SPEED).read_text()
     assert made.pairs == [pair for pair in committed.pairs if pair.counted == "measured"]
     assert made.found == [one for one in committed.found if one.counted == "measured"]
 
 
 def test_documents_are_as_make_results_writes_them(committed: Results) -> None:
     skip_without(*(run["model"]["name"] for run in committed.runs))
-    made = results.blocks(committed, records(results.RESULTS / SPEED, Speed))
+    made = results.blocks(committed, speed_claims.measured(results.RESULTS))
     used: set[str] = set()
     for path in results.texts():
         text = path.read_text()
@@ -85,7 +87,7 @@ def test_tables_take_a_second_model_that_was_asked_less(committed: Results) -> N
 def test_results_are_a_page_that_a_person_reads() -> None:
     text = (results.ROOT / "docs" / "results.md").read_text()
     assert text.count("\n") <= 250
-    for name in ("cells.csv", "pairs.csv", "claims.csv", "speed.csv", "runs.json"):
+    for name in ("cells.csv", "pairs.csv", "claims.csv", "runs.json", "efficiency.json"):
         assert f"(../assets/results/{name})" in text
     assert not re.search(r"never saw|unheld", text)
 

@@ -1,11 +1,14 @@
 """Claims of latency, memory and throughput, on measurements that are known."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rotatek.evaluation import report, speed_claims
-from rotatek.evaluation.speed_claims import DENSE, OURS, SPARK, THINK, flat, judged
+from rotatek.evaluation.result_json import text_of
+from rotatek.evaluation.speed_claims import DENSE, OURS, SOURCES, SPARK, THINK, flat, judged
 
 LLAMA = "Llama3-8B"
 
@@ -85,3 +88,54 @@ def test_a_measurement_names_the_method_that_it_is_drawn_as() -> None:
         "k=32, r=32": "rotatek", "24 mixed": "", "torch.linalg.eigh": "",
     }  # fmt: skip
     assert {one: speed_claims.drawn_as(one) for one in words} == words
+
+
+def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
+    files: dict[str, Any] = {name: {} for name in SOURCES}
+    files["efficiency"] = {"efficiency": {"rows": [row(DENSE, 4.0), row(THINK, 4.4)]}}
+    for name, held in files.items():
+        (tmp_path / f"{name}.json").write_text(text_of(held), encoding="utf-8")
+    assert speed_claims.measured(tmp_path) == flat(files) != []
+    for damage in ("{", "[]", '{"rows": [1]}', '{"rows": [{"method": "dense"}]}'):
+        (tmp_path / "efficiency.json").write_text(damage)
+        with pytest.raises(ValueError):
+            speed_claims.measured(tmp_path)
+    (tmp_path / "efficiency.json").unlink()
+    with pytest.raises(OSError):
+        speed_claims.measured(tmp_path)
+
+
+def test_results_are_written_a_line_a_row() -> None:
+    """In lists and by name, however deep a row is; what has no table is laid out by its levels."""
+    deep = {"shape": {"B": 1}, "times": {"ours": {"us": 0.1}}}
+    named = {"k = 32": deep, "\u00e9": None}
+    held = {"torch": "2", "none": [], "a": {"rows": [deep, deep], "n": (1, 2)},
+            "families": [{"model": "m", "rows": named}], "parts": {4: {"x": True}}}  # fmt: skip
+    text = text_of(held)
+    assert json.loads(text) == json.loads(json.dumps(held))
+    line = '{"shape":{"B":1},"times":{"ours":{"us":0.1}}}'
+    assert text.splitlines() == [
+        "{",
+        ' "torch": "2",',
+        ' "none": [],',
+        ' "a": {',
+        '  "rows": [',
+        f"   {line},",
+        f"   {line}",
+        "  ],",
+        '  "n": [1,2]',
+        " },",
+        ' "families": [',
+        "  {",
+        '   "model": "m",',
+        '   "rows": {',
+        f'    "k = 32": {line},',
+        '    "\u00e9": null',
+        "   }",
+        "  }",
+        " ],",
+        ' "parts": {',
+        '  "4": {"x":true}',
+        " }",
+        "}",
+    ]

@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rotatek.evaluation.cells import Cell, Results, Score, records
+from rotatek.evaluation.cells import Cell, Results, Score
 from rotatek.evaluation.chains import FIRST
 from rotatek.evaluation.real_keys import REAL_KEYS, SPECTRA, Divergence, Spectrum, read
-from rotatek.evaluation.speed_claims import SPEED, Speed
+from rotatek.evaluation.speed_claims import Speed, measured
 from viz import Drawing
 
 EVERY: Final = "all"
@@ -44,8 +44,8 @@ def load(folder: Path) -> Files:
     results, speeds = Results(), tuple[Speed, ...]()
     with contextlib.suppress(OSError, ValueError):
         results = Results.load(folder)
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        speeds = tuple(records(folder / SPEED, Speed))
+    with contextlib.suppress(OSError, ValueError):
+        speeds = tuple(measured(folder))
     keys, spectra = tuple[Divergence, ...](), tuple[Spectrum, ...]()
     with contextlib.suppress(OSError, ValueError):
         keys = tuple(read(folder / REAL_KEYS, Divergence))
