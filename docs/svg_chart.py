@@ -52,7 +52,8 @@ def picture(charts: Sequence[Chart], high: int, below: int) -> str:
     panels = (_panel(chart, n * high, high, below) for n, chart in enumerate(charts))
     size = f'width="{WIDE}" height="{high * len(charts)}"'
     view = f'viewBox="0 0 {WIDE} {high * len(charts)}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} font-family="sans-serif">'
+    text = f'font-family="sans-serif" font-size="12" fill="{INK}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} {text}>'
     return "\n".join([head, *(part for panel in panels for part in panel), "</svg>"]) + "\n"
 
 
@@ -66,28 +67,40 @@ def _panel(chart: Chart, top: int, high: int, below: int) -> Iterator[str]:
     def y(value: float) -> float:
         return top + TOP + down * (1 - chart.y.share(value))
 
-    yield _text(LEFT, top + 18, chart.title, size=14)
-    for value, word in chart.x.ticks:
-        yield f'<path d="M{x(value):.1f} {top + TOP}v{down}" stroke="{FAINT}"/>'
-        yield _text(x(value), top + high - below + 16, word, "middle")
-    for value, word in chart.y.ticks:
-        yield f'<path d="M{LEFT} {y(value):.1f}h{across}" stroke="{FAINT}"/>'
-        yield _text(LEFT - 8, y(value) + 4, word, "end")
+    yield _text(LEFT, top + 18, chart.title, ' font-size="14"')
+    upright = "".join(f"M{_spot(x(value), top + TOP)}v{down}" for value, _ in chart.x.ticks)
+    yield f'<path d="{upright}" stroke="{FAINT}"/>'
+    level = "".join(f"M{_spot(LEFT, y(value))}h{across}" for value, _ in chart.y.ticks)
+    yield f'<path d="{level}" stroke="{FAINT}"/>'
+    yield '<g text-anchor="middle">'
+    yield from (_text(x(value), top + high - below + 16, word) for value, word in chart.x.ticks)
+    yield '</g><g text-anchor="end">'
+    yield from (_text(LEFT - 8, y(value) + 4, word) for value, word in chart.y.ticks)
+    yield "</g>"
     if chart.rule is not None:
         rule = f'stroke="{INK}" stroke-dasharray="2 4"'
-        yield f'<path d="M{LEFT} {y(chart.rule):.1f}h{across}" {rule}/>'
+        yield f'<path d="M{_spot(LEFT, y(chart.rule))}h{across}" {rule}/>'
     for number, line in enumerate(chart.lines):
         points = [(x(left), y(up)) for left, up in line.points]
-        path = "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-        stroke = f'stroke="{line.colour}" stroke-width="2" stroke-dasharray="{line.dash}"'
-        yield f'<path d="M{path}" fill="none" {stroke}/>'
+        path = "L".join(_spot(*point) for point in points)
+        dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
+        yield f'<g fill="{line.colour}">'
+        yield f'<path d="M{path}" fill="none" stroke="{line.colour}" stroke-width="2"{dash}/>'
         for px, py in points if line.dots else ():
-            yield f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{line.colour}"/>'
-        yield _text(WIDE - RIGHT + 16, top + TOP + 10 + 17 * number, line.name, ink=line.colour)
+            yield f'<circle cx="{_short(px)}" cy="{_short(py)}" r="3"/>'
+        if line.name:
+            yield _text(WIDE - RIGHT + 16, top + TOP + 10 + 17 * number, line.name)
+        yield "</g>"
 
 
-def _text(
-    x: float, y: float, said: str, anchor: str = "start", ink: str = INK, size: int = 12
-) -> str:
-    where = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
-    return f'<text {where} fill="{ink}">{escape(said)}</text>'
+def _text(x: float, y: float, said: str, more: str = "") -> str:
+    return f'<text x="{_short(x)}" y="{_short(y)}"{more}>{escape(said)}</text>'
+
+
+def _spot(x: float, y: float) -> str:
+    return f"{_short(x)} {_short(y)}"
+
+
+def _short(pixels: float) -> str:
+    """At most one decimal."""
+    return f"{pixels:.1f}".removesuffix(".0")

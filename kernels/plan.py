@@ -120,8 +120,8 @@ NARROW = (
 NARROWEST = (Config(128, 2, 4, 5, joined=Joined(3.9, 0.4, 5.1, least=0.4)),)
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
-# an H200: by `python -m benchmarks tune` and `splits` (assets/results/kernels-tune.json),
-# those of 288, 352 and 384 bytes in an earlier sweep
+# an H200: by `python -m benchmarks tune` and `splits` (commit 690bf34 has what they measured, in
+# assets/results/kernels-tune.json), those of 288, 352 and 384 bytes in an earlier sweep
 CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
     (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
     (90, 128, 32, 320): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),

@@ -1,5 +1,6 @@
 """The lessons: stored small, shown without a model, and every button sets what its lesson shows."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -87,11 +88,26 @@ def test_the_lesson_on_bits_draws_what_the_methods_hand_out(made: Made) -> None:
     assert lesson.figures["What each direction gets"].figure.data[0]["y"][0] == depths[0]
 
 
-@pytest.mark.parametrize("content", [None, "PK not JSON", "[]", '{"lessons": [{"title": "x"}]}'])
-def test_missing_or_damaged_lessons_make_a_sentence(content: str | None, tmp_path: Path) -> None:
+WHOLE = gzip.compress(b'{"lessons":[],"drawn":{}}', mtime=0)
+DAMAGED = {
+    "missing": None,
+    "empty": b"",
+    "no gzip": b"PK not gzip",
+    "short": WHOLE[:-9],
+    "a wrong check": WHOLE[:-8] + bytes(8),
+    "a wrong block": WHOLE[:10] + b"\xff" + WHOLE[11:],
+    "no JSON": gzip.compress(b"PK not JSON"),
+    "no UTF-8": gzip.compress(b"\xff\xfe\xff"),
+    "a list": gzip.compress(b"[]"),
+    "no text": gzip.compress(b'{"lessons": [{"title": "x"}]}'),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_missing_or_damaged_lessons_make_a_sentence(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "traces").mkdir()
-        (tmp_path / "traces" / lessons.NAME).write_text(content)
+        (tmp_path / "traces" / lessons.NAME).write_bytes(content)
     with gr.Blocks() as page:
         made = widgets.LearnWidgets(tmp_path)
     assert made.buttons == [] and lessons.payload(tmp_path) == ""

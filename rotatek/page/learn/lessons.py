@@ -1,6 +1,8 @@
 """The stored lessons: words, figures that were drawn once, and the settings that show them."""
 
+import gzip
 import json
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from rotatek.errors import UserError
 from rotatek.methods.settings import Settings
 
-NAME: Final = "lessons.json"
+NAME: Final = "lessons.json.gz"
 
 
 class Lesson(NamedTuple):
@@ -31,7 +33,7 @@ def stored_lessons(assets: Path) -> tuple[Lesson, ...]:
             )
             for one in _stored(assets)["lessons"]
         )  # fmt: skip
-    except (OSError, ValueError, LookupError, TypeError, UserError):
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, UserError):
         return ()
 
 
@@ -46,5 +48,5 @@ def frame(number: int, place: int) -> str:
 
 
 def _stored(assets: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((assets / "traces" / NAME).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(gzip.decompress((assets / "traces" / NAME).read_bytes()))
     return found
