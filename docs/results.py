@@ -1,8 +1,8 @@
 """Make every committed table again from the committed answers and measurements: `make results`.
 
 From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv`,
-`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), the claims of speed from the JSON
-files of measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
+`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
+measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
 blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
 
