@@ -44,7 +44,7 @@ from rotatek.models.memory import (
 from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
-POCKET_SMOL: Final = POCKET.with_name("pocket-smol")  # offered once its weights are there
+POCKET_SMOL: Final = POCKET.with_name("pocket-smol")
 DTYPES: Final = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -100,7 +100,6 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
             16.7,
         ),
     )
-    if c.source != str(POCKET_SMOL) or is_apart(POCKET_SMOL)
 }
 
 
