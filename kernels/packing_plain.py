@@ -101,7 +101,8 @@ def _weights(shares: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
     place = _places(tokens)
     if tokens > SAMPLED:
         return shares.gather(1, index), place[index]
-    times = torch.zeros_like(shares).scatter_add_(1, index, torch.ones(index.shape))
+    once = torch.ones_like(index, dtype=shares.dtype)
+    times = torch.zeros_like(shares).scatter_add_(1, index, once)
     whole = shares.new_zeros(len(shares), -(-tokens // TILE) * TILE)
     return whole.index_copy_(1, place, shares * times), None
 
@@ -123,14 +124,15 @@ def _steps(
         each: rows of every sample.
     """
     weights, places = counted
-    usual = torch.tensor([STEPS.get(depth, 0.0) for depth in range(2 * LEVELS + 1)])[bits]
+    known = [STEPS.get(depth, 0.0) for depth in range(2 * LEVELS + 1)]
+    usual = torch.tensor(known, dtype=torch.float32)[bits]
     usual = (usual * variance.sqrt()).clamp_(min=1e-30)
     if places is not None:
         parts = zip(rows.split(list(each)), places, strict=True)
         rows = torch.cat([part.index_select(1, own) for part, own in parts])
     unit = rows / usual[:, None]
     half = (1 << (bits - 1)).float()[:, None]
-    low, high, middle = -half, half - 1, torch.full((), -0.5)
+    low, high, middle = -half, half - 1, torch.full((), -0.5, dtype=torch.float32)
     errors = []
     for multiple in TRIED:  # in units of the usual step; levels are half a step off whole numbers
         place = torch.add(middle, unit, alpha=1 / multiple)
@@ -140,7 +142,7 @@ def _steps(
         parts = zip(error.split(list(each)), weights, strict=True)
         errors.append(torch.cat([part @ own for part, own in parts]) * multiple**2)
     error = torch.stack(errors).nan_to_num_(float("inf"))
-    return usual * torch.tensor(TRIED)[error.argmin(0)]
+    return usual * torch.tensor(TRIED, dtype=usual.dtype)[error.argmin(0)]
 
 
 def _write(
