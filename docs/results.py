@@ -17,7 +17,7 @@ from docs import frontier, real_keys, walk
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
-from rotatek.evaluation.cells import Cell, Results, joined, strongest
+from rotatek.evaluation.cells import SUITES, Cell, Results, joined, strongest
 from rotatek.evaluation.chains import FIRST, OPENING, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import points
@@ -31,11 +31,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "assets" / "results"
 TEXTS: Final = ("README.md", "docs/*.md", "assets/*/README.md")
 BLOCK: Final = re.compile(r"(<!-- data: (\w[\w-]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-SUITES: Final = {  # in words, the main one first
-    "pocket (seed 0)": "training's own renderers, other seeds",
-    "pocket-unseen (seed 0)": "unseen renderers",
-    "questions.jsonl": "pages by other hands",
-}
 MAIN: Final = next(iter(SUITES))
 HEADLINE: Final = (  # rows of second questions that README shows
     UNCOMPRESSED, "RotateK (2 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",

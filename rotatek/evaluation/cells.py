@@ -114,6 +114,11 @@ class Cell:
         )
 
 
+SUITES: Final = {  # in words, the main one first
+    "pocket (seed 0)": "training's own renderers, other seeds",
+    "pocket-unseen (seed 0)": "unseen renderers",
+    "questions.jsonl": "pages by other hands",
+}
 WORDS: Final = ("model", "suite", "ask", "table", "row", "line", "times")
 
 

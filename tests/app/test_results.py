@@ -7,7 +7,7 @@ import gradio as gr
 import plotly.graph_objects as go
 import pytest
 
-from rotatek.evaluation.cells import Cell, Results, Score
+from rotatek.evaluation.cells import SUITES, Cell, Results, Score
 from rotatek.evaluation.real_keys import Divergence, Spectrum
 from rotatek.evaluation.speed_claims import SOURCES, Speed
 from rotatek.methods.channels import CHANNELS
@@ -259,23 +259,24 @@ def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
 
 def test_second_questions_open_the_results() -> None:
     results = files.load(assets() / "results").results
-    rows = overview_figure.asked_again(results)
-    asked = "second", overview_figure.OTHERS
-    runs = {
-        run["model"]["name"]: results.of(run)["second"]
-        for run in results.conversations
-        if (run["ask"], run["suite"]["name"]) == asked
-    }
-    assert list(runs) == ["pocket", "pocket-smol"]
-    titles = {f"{model}, {most} %": most for model in runs for most in (33, 20)}
-    assert list(rows[0]) == ["", *titles]
-    whole, *methods = rows
+    whole, *methods = overview_figure.asked_again(results)
+    assert [title.partition(" (")[0] for title in whole if title] == [
+        f"{suite}: {model}"
+        for suite in ("unseen renderers", "pages by other hands")
+        for model in ("pocket", "pocket-smol")
+    ]
     assert "RotateK" in [row[""] for row in methods]
-    for title, most in titles.items():
-        cells = runs[title.partition(",")[0]]
-        scores = [cell.score.mean for cell in cells if cell.live <= most / 100 + 0.005]
-        assert max(float(row[title] or 0) for row in methods) == round(100 * max(scores), 1)
+    for run in results.conversations:
+        if (run["ask"], run["suite"]["name"]) not in overview_figure.AGAIN:
+            continue
+        words = f"{SUITES[run['suite']['name']]}: {run['model']['name']} ("
+        (title,) = (one for one in whole if one.startswith(words))
+        cells = results.of(run)["second"]
         assert float(whole[title]) == round(100 * cells[0].score.mean, 1) > 50
+        for number, most in enumerate(overview_figure.BYTES):
+            best = max(100 * cell.score.mean for cell in cells if cell.live <= most)
+            said = [row[title].split(" / ")[number] for row in methods if row[title]]
+            assert max(float(one) for one in said if one != "-") == round(best, 1)
     assert overview_figure.asked_again(files.Files().results) == []
 
 

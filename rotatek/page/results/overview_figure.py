@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.evaluation.cells import Cell, Results, pareto_front
-from rotatek.evaluation.chains import SECOND
+from rotatek.evaluation.cells import SUITES, Cell, Results, pareto_front
+from rotatek.evaluation.chains import NEUTRAL, SECOND
 from rotatek.page.results.answers import name_of, points_of
 from rotatek.page.results.files import Drawings, Files
 from rotatek.page.results.styles import style_of
@@ -21,12 +21,12 @@ READING: Final = (
 OPENING: Final = "opening"  # how the names of these figures begin
 NEARLY: Final = 0.85  # of the most questions: a run that was cut short asked tables unequally
 NEAR: Final = 0.02  # of the uncompressed score, which counts as keeping it
-OTHERS: Final = "questions.jsonl"  # the suite of pages by other hands
+AGAIN: Final = ((NEUTRAL, "pocket-unseen (seed 0)"), (SECOND, "questions.jsonl"))  # ask, suite
+BYTES: Final = (1 / 3, 1 / 5)  # at most
 AGAIN_TITLE: Final = (
-    "Asked again about pages by other hands: percent right, each method's best within so many of "
-    "the bytes"
+    f"Asked again: percent right, each method at its best within {' / '.join(map(percent, BYTES))} "
+    "of the bytes"
 )
-AGAIN: Final = (1 / 3, 1 / 5)  # of the bytes, at most
 
 
 class Best(NamedTuple):
@@ -108,31 +108,37 @@ def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
 
 
 def asked_again(results: Results) -> list[dict[str, str]]:
-    """Second questions about pages by other hands: a row a method, with its best score in percent
-    under each model and within each share of bytes. Empty where none was asked.
+    """Answers on a cache that an earlier question has left: a row a method, a column a model and
+    run of `AGAIN`, in percent. Empty where none was asked.
 
     A first question says less: its first answer token is computed before compression.
     """
-    columns: dict[str, dict[str, float]] = {}
-    for run in results.conversations:
-        cells = {cell.row: cell for cell in results.of(run)["second"]}
-        if (run["ask"], run["suite"]["name"]) != (SECOND, OTHERS) or UNCOMPRESSED not in cells:
-            continue
-        whole = cells.pop(UNCOMPRESSED).score.mean
-        for most in AGAIN:
-            best = {UNCOMPRESSED: whole}
-            for cell in cells.values():
-                name = style_of(cell).label
-                if cell.live <= most:
-                    best[name] = max(best.get(name, 0.0), cell.score.mean)
-            columns[f"{run['model']['name']}, {percent(most)}"] = best
-    names = dict.fromkeys(name for best in columns.values() for name in best)
-    means = {name: sum(best.get(name, 0.0) for best in columns.values()) for name in names}
+    columns: dict[str, dict[str, str]] = {}
+    for ask, suite in AGAIN:
+        for run in results.conversations:
+            if (run["ask"], run["suite"]["name"]) == (ask, suite):
+                (count,) = (one["questions"] for one in run["tables"] if one["name"] == SECOND)
+                title = f"{SUITES[suite]}: {run['model']['name']} ({count})"
+                columns[title] = _within_bytes(results.of(run)[SECOND])
+    names = dict.fromkeys(name for scores in columns.values() for name in scores)
     return [
-        {"": name} | {title: f"{100 * best[name]:.1f}" if name in best else ""
-                      for title, best in columns.items()}
-        for name in sorted(names, key=lambda one: (one != UNCOMPRESSED, -means[one]))
-    ]  # fmt: skip
+        {"": name} | {title: scores.get(name, "") for title, scores in columns.items()}
+        for name in names
+    ]
+
+
+def _within_bytes(cells: Sequence[Cell]) -> dict[str, str]:
+    """The uncompressed score, then every method's best one within each share of `BYTES`."""
+    whole = {c.row: f"{100 * c.score.mean:.1f}" for c in cells if c.row == UNCOMPRESSED}
+    best: dict[str, list[float]] = {}
+    for cell in cells:
+        for number, most in enumerate(BYTES):
+            if cell.live <= most:
+                scores = best.setdefault(style_of(cell).label, [0.0] * len(BYTES))
+                scores[number] = max(scores[number], 100 * cell.score.mean)
+    ordered = sorted(best.items(), key=lambda one: -sum(one[1]))
+    said = {name: " / ".join(f"{s:.1f}" if s else "-" for s in scores) for name, scores in ordered}
+    return whole | said
 
 
 def sentence(found: Sequence[Best], whole: float) -> str:
