@@ -45,6 +45,14 @@ def test_subspace_basis_on_forty_spectra(k: int) -> None:
         assert a >= 0.99 * b, name
 
 
+def test_a_large_covariance_has_its_axes_in_float32() -> None:
+    """Also where all of its numbers add up to more than float32 holds."""
+    covariance = torch.full((2, WIDTH, WIDTH), 1e36)
+    basis, energy = rotation.full_basis(covariance, dtype=torch.float32)
+    assert torch.allclose(energy[:, 0], torch.tensor(1.28e38), rtol=1e-3)
+    assert torch.allclose(basis[..., 0].abs(), torch.tensor(WIDTH**-0.5), atol=1e-3)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_one_bad_key_leaves_a_finite_basis(bad: float) -> None:
     keys = torch.randn(1, 2, 40, 16)

@@ -25,7 +25,8 @@ NARROW = 256  # columns of a matrix that one thread solves
 def _normalised(covariance: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """C over its trace, symmetric; zero where C is not finite."""
     covariance = covariance.to(dtype)
-    finite = covariance.sum((-2, -1), keepdim=True).isfinite()  # of one that is not, neither is it
+    whole = covariance.sum((-2, -1), keepdim=True, dtype=torch.float64)  # where none overflows
+    finite = whole.isfinite()  # of one that is not, neither is it
     covariance = torch.where(finite, covariance, 0.0)
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     covariance = covariance / torch.where(trace > 0, trace, 1.0)
