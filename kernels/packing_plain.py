@@ -23,6 +23,7 @@ from .planes import (
     Channels,
     depths_of,
     head_words,
+    often_sampled,
     sampled_tokens,
 )
 
@@ -101,10 +102,8 @@ def _weights(shares: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
     place = _places(tokens)
     if tokens > SAMPLED:
         return shares.gather(1, index), place[index]
-    once = torch.ones_like(index, dtype=shares.dtype)
-    times = torch.zeros_like(shares).scatter_add_(1, index, once)
     whole = shares.new_zeros(len(shares), -(-tokens // TILE) * TILE)
-    return whole.index_copy_(1, place, shares * times), None
+    return whole.index_copy_(1, place, often_sampled(index, shares)), None
 
 
 def _steps(

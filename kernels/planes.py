@@ -107,11 +107,6 @@ def head_words(counts: Tensor, tokens: int | Tensor) -> Tensor:
     return granules(counts).long() * -(-tokens // TILE) * GRANULE * GRANULE
 
 
-def data_bytes(counts: Tensor, tokens: int) -> int:
-    """Bytes of the digits of `tokens` tokens, with those that fill up the last tile."""
-    return 2 * int(head_words(counts, tokens).sum())
-
-
 def covered(planes: Sequence[tuple[Planes, int]]) -> bool:
     """Whether the data of each has every word of its tokens; planes, all on one device, and the
     tokens of each."""
@@ -161,6 +156,12 @@ def sampled_tokens(lengths: Tensor, tokens: int) -> Tensor:
     return (place * lengths[:, None]).long().clamp(max=tokens - 1)
 
 
+def often_sampled(index: Tensor, shares: Tensor) -> Tensor:
+    """Shares [B, N] of an error, times how often `sampled_tokens` took each token."""
+    once = torch.ones_like(index, dtype=shares.dtype)
+    return shares * torch.zeros_like(shares).scatter_add_(1, index, once)
+
+
 def coordinates_of(states: Tensor, channels: Channels) -> Tensor:
     """Of states [B, Hkv, N, d] along their channels, [B, Hkv, N, w] float32."""
     return (states.float() - channels.mean.float()[:, :, None]) @ channels.forward
@@ -176,10 +177,7 @@ def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths
         sample = coordinates.gather(2, index[:, None, :, None].expand(-1, heads, -1, w))
         counted = shares.gather(1, index)
     else:  # every token once, counted as often as it is sampled
-        times = torch.zeros_like(shares).scatter_add_(
-            1, index, torch.ones_like(index, dtype=shares.dtype)
-        )
-        sample, counted = coordinates, shares * times
+        sample, counted = coordinates, often_sampled(index, shares)
     usual = torch.zeros_like(variance)
     for bits, step in STEPS.items():
         usual = torch.where(depths == bits, step, usual)

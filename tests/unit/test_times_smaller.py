@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.planes import DEPTHS, GRANULE, Planes, data_bytes
+from kernels.planes import DEPTHS, GRANULE, Planes, head_words
 from kernels.reference import Text, expanded
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.bytes import storage_bytes
@@ -102,7 +102,7 @@ def weighs_alone(found: list[Store], layers: list[LayerStates], row: int) -> int
             assert planes is not None
             heads, d = planes.counts.shape[1], own.keys.shape[3]
             column = 4 + (d if planes.axes is None else 1)
-            total += data_bytes(planes.counts[row : row + 1], tokens) + 28 * heads
+            total += 2 * int(head_words(planes.counts[row : row + 1], tokens).sum()) + 28 * heads
             total += int(planes.counts[row, :, 0].sum()) * column
     return total
 
