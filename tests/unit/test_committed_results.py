@@ -9,7 +9,7 @@ import pytest
 from docs import results
 from rotatek.evaluation import speed_claims
 from rotatek.evaluation.answer_archive import unpack
-from rotatek.evaluation.cells import Results
+from rotatek.evaluation.cells import SUITES, Results
 from tests.fixtures import skip_without
 from tests.two_models import SECOND, two_models
 
@@ -71,7 +71,7 @@ def test_tables_take_a_second_model_that_was_asked_less(committed: Results) -> N
     both = two_models(committed)
     one = Results([run for run in both.runs if run["model"]["name"] != SECOND], committed.cells,
                   committed.pairs, committed.found)  # fmt: skip
-    suites = [name for name in results.SUITES if name != results.MAIN]
+    suites = [name for name in SUITES if name != results.MAIN]
     drawn: tuple[Callable[[Results], str], ...] = (
         results.equal_bytes, results.seconds, lambda found: results.core(found, suites)
     )  # fmt: skip
