@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from PIL import Image
 
@@ -147,16 +147,16 @@ def _read(
     prepared."""
     begun, pages = set[str](), list[IndexedPage]()
     with closing(made_ahead(_opened(pictures, files, stop))) as opened:
-        for read, page, found in opened:
-            if read is not None:
-                yield partial(_note, pictures, read, pages)
-                pages = []
+        for page, found, ends in opened:
             if stop is not None and stop.is_set():
                 return
-            if page is not None and found is None:
+            if found is None:
                 yield partial(replace, page)
-            elif page is not None and found is not None:
-                yield _begun(pictures, page, found, stop, begun, pages)
+                continue
+            yield _begun(pictures, page, found, stop, begun, pages)
+            if ends is not None:
+                yield partial(_note, pictures, ends, pages)
+                pages = []
 
 
 @dataclass(frozen=True)
@@ -168,39 +168,38 @@ class _File:
     before: dict | None
 
 
-# The file whose last page came before, if one did; a page, but at the end; and its picture, or why
-# there is none, or nothing where nothing is to be read.
-_Opened = tuple[_File | None, IndexedPage | None, Prepared | UserError | None]
+class _Opened(NamedTuple):
+    """A page, and its prepared picture, or why there is none; nothing where nothing is to be read.
+    ends: its file, if this is its last page."""
+
+    page: IndexedPage
+    found: Prepared | UserError | None = None
+    ends: _File | None = None
 
 
 def _opened(pictures: Pictures, files: Sequence[Path], stop: StopFlag | None) -> Generator[_Opened]:
-    """Every page of every file, its pixels prepared."""
+    """Every page of every file."""
     store = pictures.store
     assert store is not None
-    read: _File | None = None
     for path in files:
         if stop is not None and stop.is_set():
-            break
+            return
         try:
             info = path.stat()
         except OSError:
-            yield read, IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None
-            read = None
+            yield _Opened(IndexedPage(path, 1, 1, None, FileUnreadable.sentence))
             continue
-        before = store.source(path)
-        known = _known(pictures, before, info) if before is not None else None
-        if known is not None:
-            for number, picture in enumerate(known, 1):
-                yield read, IndexedPage(path, number, len(known), picture), None
-                read = None
+        file = _File(path, info, store.source(path))
+        known = _known(pictures, file)
+        for number, picture in enumerate(known, 1):
+            yield _Opened(IndexedPage(path, number, len(known), picture))
+        if known:
             continue
         for number, count, found in pages_in(path):
             if stop is not None and stop.is_set():
                 return
-            yield read, IndexedPage(path, number, count, None), _prepared(pictures, found)
-            read = None
-        read = _File(path, info, before)
-    yield read, None, None
+            page = IndexedPage(path, number, count, None)
+            yield _Opened(page, _prepared(pictures, found), file if number == count else None)
 
 
 def _prepared(pictures: Pictures, found: Image.Image | UserError) -> Prepared | UserError:
@@ -273,13 +272,14 @@ def _note(pictures: Pictures, file: _File, pages: Sequence[IndexedPage]) -> None
         pictures.forget(sorted(set(file.before["pages"]) - set(names) - held))
 
 
-def _known(pictures: Pictures, noted: dict, info: os.stat_result) -> list[Picture] | None:
-    """The pages of a file that has not changed, if all of them are there."""
-    if (noted.get("size"), noted.get("time_ns")) != (info.st_size, info.st_mtime_ns):
-        return None
+def _known(pictures: Pictures, file: _File) -> list[Picture]:
+    """The pages of a file that has not changed, if all of them are there; else none."""
+    noted, now = file.before, (file.info.st_size, file.info.st_mtime_ns)
+    if noted is None or (noted.get("size"), noted.get("time_ns")) != now:
+        return []
     found = [pictures.find(name) for name in noted["pages"]]
     here = [one for one in found if one is not None]
-    return here if len(here) == len(found) else None
+    return here if len(here) == len(found) else []
 
 
 def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
