@@ -17,7 +17,7 @@ from docs import frontier, real_keys, walk
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
-from rotatek.evaluation.cells import SUITES, Cell, Results, joined, strongest
+from rotatek.evaluation.cells import SUITES, Cell, Results, Score, joined, strongest
 from rotatek.evaluation.chains import FIRST, OPENING, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import points
@@ -36,11 +36,16 @@ HEADLINE: Final = (  # rows of second questions that README shows
     UNCOMPRESSED, "RotateK (2 bits)", "RotateK (0.75 bits)", "KIVI (2 bits)",
     "TurboQuant (2 bits)", "RotateK, 32 Key channels",
 )  # fmt: skip
+RIVALS: Final = (  # rows of second questions that ours is compared with at their bytes
+    "KIVI (2 bits)", "KIVI (4 bits)", "TurboQuant (2 bits)", "VidKV (1.5 and 1.58 bits)",
+    "SparK, 32 Key channels", "KIVI (3 bits)",
+    "TurboQuant (3 bits)", "TurboQuant (4 bits)", "RotateK, 32 Key channels", "AdaKV 0.4",
+)  # fmt: skip
 SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv has all
     *HEADLINE, "RotateK (1 bits)", "RotateK (0.5 bits)", "RotateK (8 times smaller)",
     "RotateK (16 times smaller)", "ThinK, 32 Key channels", "SparK, 32 Key channels",
     "KIVI (3 bits)", "KIVI (4 bits)", "TurboQuant (3 bits)", "VidKV (1.5 and 1.58 bits)",
-    "SnapKV 0.4", "AdaKV 0.4", "FastV 0.4",
+    "AdaKV 0.4", "FastV 0.4",
 )  # fmt: skip
 
 
@@ -160,8 +165,7 @@ def seconds(
             is the easiest, is left out.
         spread: whether a score has its interval.
     """
-    shown = [run for run in results.conversations
-             if not asked or (run["ask"] in asked and run["suite"]["name"] != MAIN)]  # fmt: skip
+    shown = _conversations(results, asked)
     if not shown:
         return "*No second questions have been measured with these weights.*"
     tables_ = [results.of(run)["second"] for run in shown]
@@ -169,14 +173,57 @@ def seconds(
     heads, columns = ["kept"], []
     for run, cells in zip(shown, tables_, strict=True):
         opened = {cell.row: cell for cell in results.of(run, OPENING)["second"]}
-        where = "" if run["ran_on"]["device"] != "cpu" else ", CPU sample"
-        name = f"{SUITES.get(run['suite']['name'], run['suite']['name'])}: {run['model']['name']}"
-        order = "" if run["ask"] == SECOND else f", after a {run['ask']} one"
-        heads.append(f"{name}{order} (n = {_questions(run):,}{where})")
+        heads.append(_conversation(run))
         columns.append({cell.row: _second_of(cell, opened.get(cell.row), spread) for cell in cells})
     body = ([row, *(column.get(row, "") for column in columns)]
             for row in rows if not methods or row in methods)  # fmt: skip
     return table_of(heads, body)
+
+
+def _conversations(results: Results, asked: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The runs of second questions that were asked so, without the main suite's; all by default."""
+    return [run for run in results.conversations
+            if not asked or (run["ask"] in asked and run["suite"]["name"] != MAIN)]  # fmt: skip
+
+
+def _conversation(run: Mapping[str, Any]) -> str:
+    """A run of second questions in words: suite, model, and how many."""
+    where = "" if run["ran_on"]["device"] != "cpu" else ", CPU sample"
+    name = f"{SUITES.get(run['suite']['name'], run['suite']['name'])}: {run['model']['name']}"
+    order = "" if run["ask"] == SECOND else f", after a {run['ask']} one"
+    return f"{name}{order} (n = {_questions(run):,}{where})"
+
+
+def at_their_bytes(
+    results: Results, rows: Sequence[str] = RIVALS, asked: Sequence[str] = ()
+) -> str:
+    """What channels with bits score at each rival's live bytes, less its score, in points: a column
+    a run of second questions. The last row counts those whose interval leaves out zero, among all
+    rows without such bits.
+
+    Args:
+        results: as for `seconds`.
+        rows: rivals to show.
+        asked: as for `seconds`.
+    """
+    shown = _conversations(results, asked)
+    columns = [
+        {cell.row: cell.ours for cell in results.of(run)["second"]
+         if cell.ours and not {"bits", "smaller"} & cell.settings.keys()}
+        for run in shown
+    ]  # fmt: skip
+    body = [[row, *(_points_of(column.get(row)) for column in columns)] for row in rows]
+    counts = []
+    for column in columns:
+        better = sum(one.low > 0 for one in column.values())
+        worse = sum(one.high < 0 for one in column.values())
+        counts.append(f"{better} and {worse} of {len(column)}")
+    body.append(["**significantly better and worse, of all rows**", *counts])
+    return table_of(["at the bytes of", *(_conversation(run) for run in shown)], body)
+
+
+def _points_of(score: Score | None) -> str:
+    return "" if score is None else points(score.mean, score[1:])
 
 
 def _second_of(cell: Cell, first: Cell | None, spread: bool) -> str:
@@ -265,6 +312,8 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
     kept = (speed_claims.WHOLE, speed_claims.OURS, "RotateK k=32 r=32")
     return {
         "second": lambda: seconds(results, SHOWN),
+        "second-bytes": lambda: at_their_bytes(results),
+        "second-bytes-headline": lambda: at_their_bytes(results, RIVALS[:5], [SECOND]),
         "second-headline": lambda: seconds(results, HEADLINE, [SECOND], spread=False),
         "equal-bytes": lambda: equal_bytes(results),
         "runs": lambda: runs(results),

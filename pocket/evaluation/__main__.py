@@ -35,6 +35,7 @@ from pocket.evaluation.measures import (
 )
 from pocket.evaluation.questions import SCENERY, SIZES, drawn, stored_items
 from pocket.generate import SPLITS, renderers_of
+from rotatek.evaluation.result_json import text_of
 from rotatek.models.assembly import whole
 
 ASSETS: Final = Path(__file__).parents[2] / "assets"
@@ -165,7 +166,7 @@ def finish(items: list[Answered], args: argparse.Namespace, device: str | None =
     if args.family == "smol":
         tables["declined"] = declined_shares(items)
     if args.json:
-        args.json.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(text_of(tables), encoding="utf-8")
     if args.items and not args.merge:
         rows = [asdict(i) for i in items]
         args.items.write_text(json.dumps(rows, indent=0, ensure_ascii=False), encoding="utf-8")

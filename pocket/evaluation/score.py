@@ -27,6 +27,7 @@ from pocket.generate import SPLITS
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.evaluation.cells import Results
+from rotatek.evaluation.result_json import text_of
 from rotatek.inputs.request import make_request, open_image
 from rotatek.inspect import doubt
 from rotatek.methods.channels import CHANNELS
@@ -179,7 +180,7 @@ def keep(path: Path, changes: dict[str, Any]) -> None:
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, new in changes.items():
         results[name] = results.get(name, {}) | new if isinstance(new, dict) else new
-    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    path.write_text(text_of(results), encoding="utf-8")
 
 
 def read_files(files: list[dict[str, Any]], device: str) -> dict[str, Any]:

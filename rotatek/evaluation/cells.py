@@ -19,7 +19,7 @@ from rotatek.evaluation.result_json import text_of
 Record = TypeVar("Record")
 RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv", "pairs.csv", "claims.csv"
 NUMBERS: Final = ("nominal", "live", "same", "exact", "new_tokens", "error_rate")
-SCORES: Final = ("score", "difference", "pages")  # each with its interval
+SCORES: Final = ("score", "difference", "pages", "ours")  # each with its interval
 KIND: Final = "kind "  # how the columns of a kind of question begin
 
 
@@ -59,6 +59,8 @@ class Cell:
         score: by each question's own metric.
         difference: from the uncompressed model, paired; None where it was not asked.
         pages: the same on whole pages alone.
+        ours: what the table's `beside` scores in as many live bytes, less this, paired; None where
+            it is this method, or has no row that is as small.
         kinds: score by kind of question.
     """
 
@@ -78,6 +80,7 @@ class Cell:
     score: Score
     difference: Score | None = None
     pages: Score | None = None
+    ours: Score | None = None
     kinds: Mapping[str, Score] = field(default_factory=dict)
     ask: str = FIRST
 

@@ -90,16 +90,14 @@ CLAIMS: Final = {
 
 # What the paper says and no table here asks, with the reason.
 UNASKED: Final = {
-    "InfoVQA gains more than ten points with Qwen2.5-VL-7B":
-        ("section 4.1", "it needs that model's weights and lmms-eval"),
-    "Of 40 cells ThinK wins five, by less than .6 points; TextVQA and VizWiz are level or better":
-        ("section 4.1", "they need both models' weights and lmms-eval"),
-    "The five benchmarks' and two open-ended ones' own figures":
-        ("tables 1, 2 and 4", "they need both models' weights, lmms-eval and a judge"),
-    "Informative channels differ from token to token, a few are outliers":
-        ("figure 2", "the page draws the masks of any run under Look inside; no table counts them"),
-    "Rotation gathers Keys in few channels":
-        ("figure 3", "the page draws a run's energy and spectrum under Look inside"),
+    "InfoVQA gains more than ten points with Qwen2.5-VL-7B; of 40 cells ThinK wins five, by less "
+    "than .6 points; TextVQA and VizWiz are level or better":
+        ("section 4.1, tables 1, 2 and 4",
+         "they need both models' weights, lmms-eval and a judge"),
+    "Informative channels differ from token to token, a few are outliers; rotation gathers Keys in "
+    "few channels":
+        ("figures 2 and 3", "the page draws masks, energy and spectrum of any run under Look "
+         "inside; no table counts them"),
     "Weighting by the queries after the basis is found costs O(d^2) a head":
         ("section 3", "here it is part of the solver's launch, and no benchmark times it apart"),
     "An iteration as it is printed takes four kernels, and a single one of them is slower":

@@ -1,6 +1,7 @@
 """From a run's answers to tidy tables with intervals and judged claims, and to a Markdown page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -53,11 +54,11 @@ def build(
         answers: by setting and item.
         header: what the answers belong to, and where they were made.
     """
-    main, *beside = (
-        _Run(tables, mine, answers, header, ask).results()
-        for ask, mine in counted(items, header.get("ask", FIRST)).items()
-    )
-    cells = [*main.cells, *(cell for one in beside for cell in one.cells)]
+    (how, mine), *openings = counted(items, header.get("ask", FIRST)).items()
+    main = _Run(tables, mine, answers, header, how).results()
+    alone = [replace(table, beside="") for table in tables]
+    others = (_Run(alone, mine, answers, header, how).results() for how, mine in openings)
+    cells = [*main.cells, *(cell for one in others for cell in one.cells)]
     return Results(main.runs, cells, main.pairs, main.found)
 
 
@@ -195,8 +196,17 @@ class _Run:
             float(np.mean([one.exact for one in scored])),
             float(np.mean([answer.tokens for answer in given])),
             sum(one.edits for one in scored) / size if size else None,
-            self._score(found.score, mask), difference, pages, kinds, self.ask,
+            self._score(found.score, mask), difference, pages, self._beside(table, row, mask),
+            kinds, self.ask,
         )  # fmt: skip
+
+    def _beside(self, table: Table, row: Row, mask: Mask) -> Score | None:
+        """What the table's `beside` scores at a row's live bytes, less the row's score."""
+        ours = next((one.settings for one in table.rows if one.label == table.beside), BASELINE)
+        if BASELINE in (ours, row.settings) or ours not in self.judge.answered:
+            return None
+        gap = self.judge.live(row.settings, ours, mask)
+        return None if gap is None else self.judge.mean(np.where(mask, -gap, np.nan))
 
     def _given(self, settings: Settings, places: Sequence[int]) -> list[Answer]:
         items = (self.items[n] for n in places)

@@ -105,7 +105,8 @@ class Table:
     """Rows to compare on the same questions; the first is what the others are paired with.
 
     `scope` says which questions: all, a fixed part of them, or the whole pages alone; `across` what
-    a figure draws the scores against: live bytes, Key channels, token pruners, or row by row.
+    a figure draws the scores against: live bytes, Key channels, token pruners, or row by row;
+    `beside` the label of a row whose method every other row is compared with at its live bytes.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Table:
     claims: tuple[Claim, ...] = ()
     scope: Scope = "all"
     across: Across = ""
+    beside: str = ""
 
 
 UNCOMPRESSED_ROW: Final = Row(UNCOMPRESSED, BASELINE)
@@ -324,7 +326,7 @@ def second_table() -> Table:
         named[f"{words} + {bits:g} bits"] = Settings.from_dict({**dropped, "bits": bits})
     rows = [UNCOMPRESSED_ROW, *(Row(label, one, label) for label, one in named.items())]
     title = "Second questions, on the cache that the first one left"
-    return Table(SECOND, title, tuple(rows))
+    return Table(SECOND, title, tuple(rows), beside=f"{ours.label} ({SECOND_BITS[0]:g} bits)")
 
 
 def _presets_beyond() -> list[ChannelMethod]:

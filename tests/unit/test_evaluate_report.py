@@ -50,11 +50,38 @@ def test_a_report_by_hand() -> None:
     assert "live bytes (bf16)" in page
 
 
+def test_a_row_is_compared_with_ours_at_its_own_bytes() -> None:
+    items = [Item(f"q{n}", n, "a", "?", ("yes",), "exact_match") for n in range(40)]
+    one, two, rival, small = (
+        Settings.of(**flat)
+        for flat in ({"bits": 1}, {"bits": 2}, {"channels": "kivi"}, {"channels": "turboquant"})
+    )
+    right = {BASELINE: (40, 1.0), one: (20, 0.2), two: (36, 0.4), rival: (12, 0.3), small: (0, 0.1)}
+    answers = {
+        (setting_id(settings), item.name): Answer(
+            setting_id(settings), item.name, "yes" if n < count else "no", 1, live
+        )
+        for settings, (count, live) in right.items()
+        for n, item in enumerate(items)
+    }
+    rows = tuple(Row(name, settings) for name, settings in zip("base one two rival small".split(),
+                                                               right, strict=True))  # fmt: skip
+    header = {"model": {"name": "m"}, "suite": {"name": "s"}}
+    table = Table("t", "A table", rows, beside="one")
+    cells = {cell.row: cell.ours for cell in report.build([table], items, answers, header).cells}
+    # halfway between 1 and 2 bits ours has (20 + 36) / 2 of 40; none of its rows is as small as .1
+    assert cells["rival"] is not None and cells["rival"].mean == pytest.approx((28 - 12) / 40)
+    assert 0 < cells["rival"].low < cells["rival"].mean < cells["rival"].high
+    assert [row for row, ours in cells.items() if ours is None] == ["base", "one", "two", "small"]
+    alone = report.build([Table("t", "A table", rows)], items, answers, header)
+    assert all(cell.ours is None for cell in alone.cells)
+
+
 def test_a_folder_of_results_is_read_as_it_was_written(tmp_path: Path) -> None:
     rows = {"a": Score(0.5, 0.25, 0.75), "pages": Score(0.125, 0.0, 0.25)}
     settings = {"tokens": "fastv", "keep_tokens": 0.5, "channels": "gone", "depth": "deep"}
     fields = ("m", "s", "t", "one, two", "one", 8, settings, 0.25, 0.5, None, 0.5, 3.0, 0.125)
-    cell = Cell(*fields, Score(0.5, 0.25, 0.75), None, Score(-0.5, -0.75, -0.25), rows)
+    cell = Cell(*fields, Score(0.5, 0.25, 0.75), None, Score(-0.5, -0.75, -0.25), None, rows)
     pair = Pair("think", "m", "t", "live", "a", "b", "at least", 3, 0.5, 0.25, 0.75, "for")
     found = Found("think", "A claim", "", "m", "live", "found", 1, 0, 0.5, 0.25, 0.75)
     unasked = Found("", "Another", "figure 2", "", "", "open", note="a reason")
