@@ -1,15 +1,17 @@
 """The effect of compressed caches on a given answer.
 
 Every accepted answer is fed behind its question, once into the plain cache and once into each
-setting's, from one prefill, a batch of questions at a time. What `out` holds is not asked again, so
-a run that was cut short goes on. The report has, paired by question: how many short answers a
-setting would write letter for letter (all of its most likely tokens are the answer's), wrong tokens
-of whole pages, the divergence of the tokens' distributions from the plain cache's, and live bytes,
-of a batch's padding too. It takes one forward pass an answer, so settings can be judged in seconds,
-on a CPU too. `ask="second"` puts the picture's first question and its answer in front, and
-`"neutral"` a question about nothing in particular: then the cache was not weighed by the question.
+setting's, from one prefill, a batch of questions at a time. What `out` holds of the same run is not
+asked again, so one that was cut short goes on. The report has, paired by question: how many short
+answers a setting would write letter for letter (all of its most likely tokens are the answer's),
+wrong tokens of whole pages, the divergence of the tokens' distributions from the plain cache's, and
+live bytes, of a batch's padding too. It takes one forward pass an answer, so settings can be judged
+in seconds, on a CPU too. `ask="second"` puts the picture's first question and its answer in front,
+and `"neutral"` a question about nothing in particular: then the cache was not weighed by the
+question.
 """
 
+import hashlib
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +33,7 @@ from rotatek.evaluation.chains import FIRST, NEUTRAL_QUESTION, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import paired_interval
 from rotatek.evaluation.question_batch import QuestionBatch
-from rotatek.evaluation.suite import FileSuite, Item, StoredSuite, Suite
+from rotatek.evaluation.suite import FileSuite, Item, StoredSuite, Suite, fingerprint
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.loading import load
@@ -184,7 +186,7 @@ def answers(
     vlm: VisionLanguageModel, suite: Suite, asked: Sequence[tuple[Item, Item | None]], arms: Arms,
     batch: int, path: Path,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The rows of questions, of `opened`, which a file keeps.
+    """The rows of questions, of `opened`, which a file keeps; it is that of one run alone.
 
     What the file has of every arm is not asked again; a line that was cut short is.
     """
@@ -235,7 +237,8 @@ def bits_quality(
     ask: str = FIRST,
     out: Path = Path("artifacts/bits"),
 ) -> dict[str, Any]:
-    """Every arm's figures, under the model's name; `out` keeps rows to go on from.
+    """Every arm's figures, under the model's name; `out` keeps rows to go on from, a file for each
+    combination of weights, questions, way to ask, arms and constants.
 
     suite: the folder of a drawn suite, or a file of questions; the others as the module says.
     """
@@ -244,7 +247,9 @@ def bits_quality(
     asked: Suite = FileSuite(suite) if suite.is_file() else StoredSuite(suite / "questions.jsonl")
     vlm, pairs = load(model, device), opened(asked.items, ask)
     pairs = pairs[:: max(1, len(pairs) // questions)]
-    rows = answers(vlm, asked, pairs, arms, batch, out / "rows.jsonl")
+    run = weights_id(vlm), fingerprint(asked), ask, arms, sorted(constants)
+    digest = hashlib.sha256(json.dumps(run).encode()).hexdigest()[:12]
+    rows = answers(vlm, asked, pairs, arms, batch, out / f"rows-{digest}.jsonl")
     said = {
         name: {k: v for k, v in one.items() if k != "calibration"} for name, one in arms.items()
     }

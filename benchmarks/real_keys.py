@@ -301,9 +301,12 @@ def real_keys(
         device: "cpu" or "cuda".
         dtype: of the weights and the cache, by torch's name.
         arms: label -> flat options of the settings.
-        constants: to change in this process, as `bits_quality` takes them.
+        constants: to change in this process, as `bits_quality` takes them; then rows are kept in a
+            folder of `out` that is named after them.
         out: a folder, whose rows may be of several models.
     """
+    if constants:
+        out = out / ",".join(sorted(one.rpartition(":")[2] for one in constants))
     out.mkdir(parents=True, exist_ok=True)
     change(constants)
     rows, spectra = read(out / "rows.csv", Row), Spectra.load(out / "spectra.csv")
