@@ -17,7 +17,7 @@ from docs import frontier, real_keys, walk
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
-from rotatek.evaluation.cells import SUITES, Cell, Results, Score, joined, strongest
+from rotatek.evaluation.cells import SUITES, Cell, Outcome, Results, Score, joined, strongest
 from rotatek.evaluation.chains import FIRST, OPENING, SECOND
 from rotatek.evaluation.journal import weights_id
 from rotatek.evaluation.metrics import points
@@ -207,17 +207,11 @@ def at_their_bytes(
         asked: as for `seconds`.
     """
     shown = _conversations(results, asked)
-    columns = [
-        {cell.row: cell.ours for cell in results.of(run)["second"]
-         if cell.ours and not {"bits", "smaller"} & cell.settings.keys()}
-        for run in shown
-    ]  # fmt: skip
+    columns = [{cell.row: cell.against_ours for cell in results.of(run)["second"]
+                if cell.against_ours} for run in shown]  # fmt: skip
     body = [[row, *(_points_of(column.get(row)) for column in columns)] for row in rows]
-    counts = []
-    for column in columns:
-        better = sum(one.low > 0 for one in column.values())
-        worse = sum(one.high < 0 for one in column.values())
-        counts.append(f"{better} and {worse} of {len(column)}")
+    found = (Outcome.over(column.values()) for column in columns)
+    counts = [f"{one.better} and {one.worse} of {one.of}" for one in found]
     body.append(["**significantly better and worse, of all rows**", *counts])
     return table_of(["at the bytes of", *(_conversation(run) for run in shown)], body)
 

@@ -36,6 +36,21 @@ class Score(NamedTuple):
         return f"{mean:.1f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
+class Outcome(NamedTuple):
+    """How many of `of` comparisons have an interval above zero, and below it."""
+
+    better: int
+    worse: int
+    of: int
+
+    @classmethod
+    def over(cls, compared: Iterable[Score]) -> "Outcome":
+        """Of paired differences."""
+        every = list(compared)
+        above, below = sum(one.low > 0 for one in every), sum(one.high < 0 for one in every)
+        return cls(above, below, len(every))
+
+
 @dataclass(frozen=True)
 class Cell:
     """A setting in a table: what it is, and how its answers scored; shares are in [0, 1].
@@ -83,6 +98,11 @@ class Cell:
     ours: Score | None = None
     kinds: Mapping[str, Score] = field(default_factory=dict)
     ask: str = FIRST
+
+    @property
+    def against_ours(self) -> Score | None:
+        """`ours` of a row that has no such bits itself, after a pruner."""
+        return None if {"bits", "smaller"} & self.settings.keys() else self.ours
 
     def flat(self) -> dict[str, Any]:
         """Every field as a column."""
@@ -243,6 +263,11 @@ class Results:
     def main(self) -> list[Mapping[str, Any]]:
         """The runs of more than one table, which claims are judged on."""
         return [run for run in self.runs if len(run["tables"]) > 1 and "ask" not in run]
+
+    @property
+    def against_rivals(self) -> Outcome:
+        """Ours in second questions, compared with every rival at its live bytes."""
+        return Outcome.over(cell.against_ours for cell in self.cells if cell.against_ours)
 
     @property
     def conversations(self) -> list[Mapping[str, Any]]:

@@ -247,7 +247,8 @@ def test_the_opening_says_what_every_method_needs(two: files.Files) -> None:
     said, drawn = overview_figure.opening(two)
     whole = overview_figure.reference(two.results, run)
     assert whole is not None
-    first = said.splitlines()[0]
+    again, first, _ = said.splitlines()
+    assert again == overview_figure.second_sentence(two.results)
     assert first.startswith(f"pocket: Within two points of the uncompressed {100 * whole:.1f} %, ")
     for best in overview_figure.bests(two.results, run):
         one = best.nearest(whole - overview_figure.NEAR)
@@ -278,6 +279,18 @@ def test_second_questions_open_the_results() -> None:
             said = [row[title].split(" / ")[number] for row in methods if row[title]]
             assert max(float(one) for one in said if one != "-") == round(best, 1)
     assert overview_figure.asked_again(files.Files().results) == []
+
+
+def test_the_first_sentence_counts_comparisons_at_rivals_bytes() -> None:
+    results = files.load(assets() / "results").results
+    said = overview_figure.second_sentence(results)
+    numbers = tuple(int(word.strip(",.")) for word in said.split() if word[0].isdigit())
+    better, worse, count = results.against_rivals
+    assert numbers == (better, count, worse) and worse < better < count
+    rivals = [cell for cell in results.cells if cell.against_ours]
+    assert {cell.ask for cell in rivals} == {"second", "neutral"}
+    assert all("bits" not in cell.settings for cell in rivals) and len(rivals) == count
+    assert overview_figure.second_sentence(files.Files().results) == ""
 
 
 def test_both_models_are_in_every_figure_and_claim(two: files.Files) -> None:

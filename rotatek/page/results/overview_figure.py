@@ -48,8 +48,9 @@ class Best(NamedTuple):
 
 
 def opening(files: Files) -> tuple[str, Drawings]:
-    """A sentence and a figure for every model; none where nothing was measured."""
-    told, drawn, models = [], Drawings(), files.results.main
+    """A sentence on second questions, then one and a figure for every model; none where nothing
+    was measured."""
+    told, drawn, models = [second_sentence(files.results)], Drawings(), files.results.main
     for run in models:
         found, whole = bests(files.results, run), reference(files.results, run)
         if not found or whole is None:
@@ -65,7 +66,7 @@ def opening(files: Files) -> tuple[str, Drawings]:
         told.append(f"{name}: {sentence(found, whole)}" if name else sentence(found, whole))
         title = f"{TITLE}: {name}" if name else TITLE
         drawn[name_of(OPENING, files, run)] = title, drawing
-    return "\n".join(told), drawn
+    return "\n".join(filter(None, told)), drawn
 
 
 def _measured(run: Mapping[str, Any]) -> str:
@@ -105,6 +106,17 @@ def bests(results: Results, run: Mapping[str, Any]) -> list[Best]:
         for label, mine in cells.items()
     }
     return [Best(names[label], styles[label], front) for label, front in fronts.items()]
+
+
+def second_sentence(results: Results) -> str:
+    """How bits compare with every rival in second questions; empty where none were asked."""
+    better, worse, count = results.against_rivals
+    if not count:
+        return ""
+    return (
+        f"Asked again, RotateK's bits beat others at their own bytes in {better} of {count} "
+        f"comparisons and lose in {worse}."
+    )
 
 
 def asked_again(results: Results) -> list[dict[str, str]]:
