@@ -66,15 +66,23 @@ def test_a_row_is_compared_with_ours_at_its_own_bytes() -> None:
     }
     rows = tuple(Row(name, settings) for name, settings in zip("base one two rival small".split(),
                                                                right, strict=True))  # fmt: skip
-    header = {"model": {"name": "m"}, "suite": {"name": "s"}}
+    header = {
+        "model": {"name": "m", "dtype": "bfloat16", "weights": "w"},
+        "suite": {"name": "s", "questions": 40, "documents": 40, "categories": {}, "metrics": {}},
+    }
     table = Table("t", "A table", rows, beside="one")
-    cells = {cell.row: cell.ours for cell in report.build([table], items, answers, header).cells}
+    built = report.build([table], items, answers, header)
+    cells = {cell.row: cell.ours for cell in built.cells}
     # halfway between 1 and 2 bits ours has (20 + 36) / 2 of 40; none of its rows is as small as .1
     assert cells["rival"] is not None and cells["rival"].mean == pytest.approx((28 - 12) / 40)
     assert 0 < cells["rival"].low < cells["rival"].mean < cells["rival"].high
     assert [row for row, ours in cells.items() if ours is None] == ["base", "one", "two", "small"]
     alone = report.build([Table("t", "A table", rows)], items, answers, header)
     assert all(cell.ours is None for cell in alone.cells)
+    pages = [report.markdown(one) for one in (built, alone)]
+    (line,) = (line for line in pages[0].splitlines() if line.startswith("| rival |"))
+    assert line.split(" | ")[-1].startswith("+40.0 (+")
+    assert ["bits at these bytes" in page for page in pages] == [True, False]
 
 
 def test_a_folder_of_results_is_read_as_it_was_written(tmp_path: Path) -> None:
