@@ -270,12 +270,12 @@ def markdown(results: Results) -> str:
         kinds = list(cells[0].kinds) if len(cells[0].kinds) > 1 else []
         heads = ["Method", f"live bytes ({kind})", "nominal", "score", "difference", "same answer"]
         heads += [*(["first questions"] if opened else []), *kinds]
-        body = [[*_line(cell, kinds, opened)] for cell in cells]
+        rows = [[*_line(cell, kinds, opened)] for cell in cells]
         if any(cell.ours for cell in cells):
             heads.append("bits at these bytes, less this")
-            for line, cell in zip(body, cells, strict=True):
+            for line, cell in zip(rows, cells, strict=True):
                 line.append("" if cell.ours is None else points(cell.ours.mean, cell.ours[1:]))
-        lines.append(table_of(heads, body))
+        lines.append(table_of(heads, rows))
         pairs = [pair for pair in results.pairs if pair.table == about["name"]]
         if pairs:
             body = ((f"{pair.first} {pair.relation} {pair.second}", pair.counted,
