@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+DIGITS: Final = 6  # of a measured number, the significant ones
 ROWS: Final = "rows"  # the field of a table that holds its rows, in a list or by name
 
 
@@ -10,11 +11,17 @@ def text_of(found: Any) -> str:
     """JSON with a newline at its end.
 
     Each entry of a field `rows`, and each list or object without another inside, is one line.
+    Numbers have `DIGITS` digits.
 
     Args:
         found: what JSON can hold.
     """
-    return _laid_out(json.loads(json.dumps(found)), "", "\n") + "\n"  # keys become strings
+    plain = json.loads(json.dumps(found), parse_float=_short)  # keys become strings
+    return _laid_out(plain, "", "\n") + "\n"
+
+
+def _short(number: str) -> float:
+    return float(f"{float(number):.{DIGITS}g}")
 
 
 def _laid_out(value: Any, name: str, margin: str) -> str:

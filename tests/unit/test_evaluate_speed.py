@@ -113,6 +113,8 @@ def test_results_are_written_a_line_a_row() -> None:
             "families": [{"model": "m", "rows": named}], "parts": {4: {"x": True}}}  # fmt: skip
     text = text_of(held)
     assert json.loads(text) == json.loads(json.dumps(held))
+    digits = {"a": 565.0456209662078, "b": 1.23456789e-9, "n": 126214480, "one": 1.0}
+    assert json.loads(text_of(digits)) == {"a": 565.046, "b": 1.23457e-9, "n": 126214480, "one": 1}
     line = '{"shape":{"B":1},"times":{"ours":{"us":0.1}}}'
     assert text.splitlines() == [
         "{",
