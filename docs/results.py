@@ -38,8 +38,9 @@ HEADLINE: Final = (  # rows of second questions that README shows
 )  # fmt: skip
 RIVALS: Final = (  # rows of second questions that ours is compared with at their bytes
     "KIVI (2 bits)", "KIVI (4 bits)", "TurboQuant (2 bits)", "VidKV (1.5 and 1.58 bits)",
-    "SparK, 32 Key channels", "KIVI (3 bits)",
-    "TurboQuant (3 bits)", "TurboQuant (4 bits)", "RotateK, 32 Key channels", "AdaKV 0.4",
+    "SparK, 32 Key channels",  # README shows so many
+    "KIVI (3 bits)", "TurboQuant (3 bits)", "TurboQuant (4 bits)", "RotateK, 32 Key channels",
+    "AdaKV 0.4",
 )  # fmt: skip
 SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv has all
     *HEADLINE, "RotateK (1 bits)", "RotateK (0.5 bits)", "RotateK (8 times smaller)",
@@ -165,7 +166,7 @@ def seconds(
             is the easiest, is left out.
         spread: whether a score has its interval.
     """
-    shown = _conversations(results, asked)
+    shown = _asked_so(results, asked)
     if not shown:
         return "*No second questions have been measured with these weights.*"
     tables_ = [results.of(run)["second"] for run in shown]
@@ -173,20 +174,20 @@ def seconds(
     heads, columns = ["kept"], []
     for run, cells in zip(shown, tables_, strict=True):
         opened = {cell.row: cell for cell in results.of(run, OPENING)["second"]}
-        heads.append(_conversation(run))
+        heads.append(_title_of(run))
         columns.append({cell.row: _second_of(cell, opened.get(cell.row), spread) for cell in cells})
     body = ([row, *(column.get(row, "") for column in columns)]
             for row in rows if not methods or row in methods)  # fmt: skip
     return table_of(heads, body)
 
 
-def _conversations(results: Results, asked: Sequence[str]) -> list[Mapping[str, Any]]:
+def _asked_so(results: Results, asked: Sequence[str]) -> list[Mapping[str, Any]]:
     """The runs of second questions that were asked so, without the main suite's; all by default."""
     return [run for run in results.conversations
             if not asked or (run["ask"] in asked and run["suite"]["name"] != MAIN)]  # fmt: skip
 
 
-def _conversation(run: Mapping[str, Any]) -> str:
+def _title_of(run: Mapping[str, Any]) -> str:
     """A run of second questions in words: suite, model, and how many."""
     where = "" if run["ran_on"]["device"] != "cpu" else ", CPU sample"
     name = f"{SUITES.get(run['suite']['name'], run['suite']['name'])}: {run['model']['name']}"
@@ -206,14 +207,14 @@ def at_their_bytes(
         rows: rivals to show.
         asked: as for `seconds`.
     """
-    shown = _conversations(results, asked)
+    shown = _asked_so(results, asked)
     columns = [{cell.row: cell.against_ours for cell in results.of(run)["second"]
                 if cell.against_ours} for run in shown]  # fmt: skip
     body = [[row, *(_points_of(column.get(row)) for column in columns)] for row in rows]
     found = (Outcome.over(column.values()) for column in columns)
     counts = [f"{one.better} and {one.worse} of {one.of}" for one in found]
     body.append(["**significantly better and worse, of all rows**", *counts])
-    return table_of(["at the bytes of", *(_conversation(run) for run in shown)], body)
+    return table_of(["at the bytes of", *(_title_of(run) for run in shown)], body)
 
 
 def _points_of(score: Score | None) -> str:

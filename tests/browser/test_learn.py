@@ -54,7 +54,7 @@ def test_results_open_with_a_sentence_and_a_figure_for_each_model(
         expect(page.locator("#results-opening p")).to_contain_text(re.compile(within))
     drawn = page.locator("#opening-plot .scatterlayer .trace .point")
     assert drawn.count() > 20
-    assert page.evaluate("document.documentElement.scrollHeight") < 1520
+    assert page.evaluate("document.documentElement.scrollHeight") < 1500
     shoot(page, "results-opening")
 
 
