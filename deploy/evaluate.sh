@@ -9,9 +9,10 @@
 # of question alike. It says how many seconds all of it has taken so far, those of every GPU counted.
 # Exit status 3: not all is answered yet.
 #
-# RUNS are "name=model:suite:tables", or in place of tables second or neutral, for second questions;
-# JOBS processes at once (4 for each GPU): a step's time is that of its launches, which each of them
-# pays; DEVICE; QUESTIONS of a drawn suite; EXTRA words for the command; PYTHON.
+# RUNS are "name=model:suite:tables", or in place of tables second or neutral, for second questions,
+# and behind a further colon the questions of a drawn suite where they are not QUESTIONS; JOBS
+# processes at once (4 for each GPU): a step's time is that of its launches, which each of them pays;
+# DEVICE; QUESTIONS (1000); EXTRA words for the command; PYTHON.
 set -eu
 out=${1:?usage: sh deploy/evaluate.sh OUT SECONDS}
 seconds=${2:?usage: sh deploy/evaluate.sh OUT SECONDS}
@@ -28,7 +29,7 @@ fi
 jobs=${JOBS:-$((gpus > 0 ? 4 * gpus : 1))}
 sharing=$((gpus > 0 ? (jobs + gpus - 1) / gpus : 1))
 handmade=assets/handmade/questions.jsonl
-runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-smol=pocket-smol:pocket:all,rivals
+runs=${RUNS:-"pocket=pocket:pocket:all,rivals pocket-smol=pocket-smol:pocket:all,rivals:250
     pocket-unseen=pocket:pocket-unseen:core pocket-smol-unseen=pocket-smol:pocket-unseen:core
     pocket-handmade=pocket:$handmade:core pocket-smol-handmade=pocket-smol:$handmade:core
     pocket-second=pocket:pocket:second pocket-smol-second=pocket-smol:pocket:second
@@ -43,14 +44,17 @@ end=$((began + seconds))
 state=artifacts/evaluation
 mkdir -p "$out" "$state"
 
-# Sets name, model, suite and tables from a run's words.
+# Sets name, model, suite, tables and questions from a run's words.
 read_run() {
     name=${1%%=*}
     rest=${1#*=}
     model=${rest%%:*}
     rest=${rest#*:}
     suite=${rest%%:*}
-    tables=${rest#*:}
+    rest=${rest#*:}
+    tables=${rest%%:*}
+    questions=${QUESTIONS:-1000}
+    case $rest in *:*) questions=${rest#*:} ;; esac
     ask=first
     case $tables in second | neutral) ask=$tables tables=second ;; esac
 }
@@ -58,7 +62,7 @@ read_run() {
 # The words of the run that was read.
 words() {
     echo --model "$model" --suite "$suite" --tables "$tables" --ask "$ask" --device "$device" \
-        --questions "${QUESTIONS:-1000}" --no-report --out "$state/$name" --sharing "$sharing" \
+        --questions "$questions" --no-report --out "$state/$name" --sharing "$sharing" \
         ${EXTRA:-}
 }
 
