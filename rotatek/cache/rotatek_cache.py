@@ -47,7 +47,7 @@ from rotatek.cache.token_plan import (
 from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
 from rotatek.methods.channels.base import ChannelMethod
 from rotatek.methods.rotation.stored_bases import LayerAxes, offered_axes
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import USUAL, Settings
 from rotatek.methods.tokens import KeepAll
 from rotatek.methods.tokens.by_head import HeadPruner
 from rotatek.moved import warn_renamed
@@ -65,7 +65,7 @@ class RotateKCache(RewindableCache):
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
-        settings: token pruner and channel method.
+        settings: token pruner and channel method; 2 bits a number where None.
         recorder: receives every layer's visual tokens before they are compressed, then each query.
         plan: an existing token plan, where several caches share one prefill.
 
@@ -85,7 +85,7 @@ class RotateKCache(RewindableCache):
         recorder: Recorder | None = None,
         plan: TokenPlan | None = None,
     ) -> None:
-        settings = Settings() if settings is None else settings
+        settings = USUAL if settings is None else settings
         if not isinstance(settings, Settings):
             raise SettingError("settings", "a Settings, as Settings.of(bits=2) makes", settings)
         if plan is None and settings.asks_generally:

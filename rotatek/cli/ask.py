@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="ask a further QUESTION on a stored cache; the image is not read again",
     )
-    add_settings(parser)
+    add_settings(parser, "2 bits a number")
     parser.add_argument(
         "--json", action="store_true", help="print the answer and its figures as JSON"
     )

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what every column has alike: the nominal share, as the paper counts it, or the live "
         "bytes of the cache, bases, scales and masks included. Default: nominal",
     )
-    add_settings(parser)
+    add_settings(parser, "a quarter of the Key channels")
     parser.add_argument("--json", action="store_true", help="print one JSON object per method")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import Method, Option
 from rotatek.methods.registry import Registry
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import USUAL, Settings
 from rotatek.methods.tokens import TOKENS
 
 log = logging.getLogger("rotatek")
@@ -18,9 +18,14 @@ Owned = Sequence[
 ]  # the methods that have an option, and their fields of that name
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """A flag for either method, and one for each option that any of them has."""
-    group = parser.add_argument_group("compression", "defaults are the method's")
+def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
+    """A flag for either method, and one for each option that any of them has.
+
+    Args:
+        parser: of a command.
+        usual: what it does where none of them is given.
+    """
+    group = parser.add_argument_group("compression", f"where none is given: {usual}")
     for registry, kind in ((TOKENS, "tokens"), (CHANNELS, "channels")):
         names = "; ".join(f"{name}: {method.label}" for name, method in registry.items())
         add_flag(group, kind, metavar="NAME", help=f"{names}. Default: {registry.default.name}")
@@ -64,12 +69,12 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings of a command line.
+    """The settings of a command line; `USUAL` where it chooses nothing.
 
     Raises:
         SettingError: for a method that there is not, or an option that it does not take.
     """
-    return Settings.from_dict(given(args))
+    return Settings.from_dict(given(args), USUAL)
 
 
 def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

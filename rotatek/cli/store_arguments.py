@@ -79,7 +79,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
 def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
     """The store's settings, overridden by the flags; a new store has .75 bits."""
     if not described:
-        return Settings.from_dict(own) if own else Settings.of(bits=0.75)
+        return Settings.from_dict(own, Settings.of(bits=0.75))
     stored = Settings.from_dict(described["settings"])
     files = {name: value for name, value in own.items() if name in path_names()}
     return Settings.from_dict(own) if own.keys() - files.keys() else stored.with_options(**files)

@@ -44,7 +44,7 @@ from rotatek.inputs.request import Request, clean_question, make_request, whole_
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE, USUAL, Settings
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 
@@ -454,7 +454,7 @@ class Engine:
         if self.vlm.device.type == "cuda":
             dispatch.self_test(self.vlm.device)
         request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
-        for _ in self.compare(request, {"full": BASELINE, "rotated": Settings()}):
+        for _ in self.compare(request, {"full": BASELINE, "rotated": USUAL}):
             pass
 
 

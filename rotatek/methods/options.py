@@ -7,7 +7,7 @@ fields, links, and the columns of tables are all made from `options_of(method)`.
 
 import math
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
@@ -189,6 +189,10 @@ class Method(ABC):
         has_keep = any(one.name == "keep" for one in fields(self))
         changes: Mapping[str, Any] = {"keep": keep} if has_keep else {}
         return replace(self, **changes)
+
+    def yielding_to(self, chosen: Collection[str]) -> Self:
+        """The same method without what rules out options that are chosen, by their flat names."""
+        return self
 
     def at(self, keep: float) -> Self:
         """The older name of `with_keep`, for one release."""

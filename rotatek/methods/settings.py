@@ -98,8 +98,8 @@ class Settings:
 
         Args:
             given: values by their flat names.
-            usual: where `given` names no method, its method and options are kept; without it,
-                missing options have their defaults.
+            usual: where `given` names no method, its method and options are kept, but for what
+                rules out the given ones; without it, missing options have their defaults.
             shared: whether it comes from another machine, so that paths are refused.
 
         Raises:
@@ -109,7 +109,7 @@ class Settings:
         kept: dict[str, Any] = {}
         for kind in () if usual is None else ("tokens", "channels"):
             if kind not in given:
-                method = getattr(usual, kind)
+                method = getattr(usual, kind).yielding_to(given)
                 kept |= {kind: method.name, **flat(method)}
         values = kept | dict(given)
         return cls(*(_made(registry, kind, values) for kind, registry in REGISTRIES.items()))
@@ -211,3 +211,6 @@ def _read(owners: Sequence[tuple[type[Method], Option]], value: Any) -> Any:
 
 
 BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())
+# Where nothing is chosen: of a quarter of the Key channels, as in the paper, 2 bits take half the
+# bytes and lose fewer answers (docs/results.md, second questions).
+USUAL: Final = Settings.of(bits=2.0)

@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Prefilled, Token
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, read_call
 from rotatek.server.fields import HEADER, header_of, label_of
@@ -96,7 +96,7 @@ class ChatApp:
         *,
         has_engines: bool = True,
     ) -> None:
-        self.service, self.usual = service, usual or Settings()
+        self.service, self.usual = service, usual or USUAL
         self.keys, bounds = keys or Keys(), bounds or Bounds()
         self.workers = WorkerPool(bounds.answers, bounds.queue)
         self.follow_ups = FollowUps(service.conversations)

@@ -233,6 +233,7 @@ def test_a_client_that_leaves_stops_its_answer(
 ) -> None:
     door, address = slow
     body = {"model": "tiny", "messages": asked(picture()), "max_tokens": 1000, "stream": stream}
+    body["rotatek"] = {"keep_channels": 0.25}  # an answer that goes on, and shows no letters
     with pytest.raises(httpx.ReadTimeout):  # noqa: SIM117  # the client hangs up
         httpx.post(f"{address}/v1/chat/completions", json=body, timeout=httpx.Timeout(9, read=0.4))
     until(lambda: door.workers.running == 0, 2.0)

@@ -10,17 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.compare import columns
 from rotatek.cli.main import parser_for
 from rotatek.cli.settings_arguments import settings_of as from_flags
 from rotatek.errors import SettingError, SettingUnknown
 from rotatek.evaluation.tables import from_file
+from rotatek.inputs.request import make_request
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.options import Option, flat, options_of
-from rotatek.methods.settings import REGISTRIES, Settings
+from rotatek.methods.settings import REGISTRIES, USUAL, Settings
+from rotatek.methods.tokens import FastV
+from rotatek.models import VisionLanguageModel
 from rotatek.page.api import one_budget
 from rotatek.page.links import decode
 from rotatek.server.chat_request import settings_of as from_call
+from tests.fixtures import Picture
 
 Door = Callable[[Mapping[str, Any], Path], Settings]
 
@@ -98,6 +103,29 @@ def test_what_changes_nothing_may_stand_anywhere(door: str, tmp_path: Path) -> N
     assert DOORS[door](every, tmp_path) == Settings()
     full = {"channels": "full", "keep_channels": 1, "keep_tokens": 1.0}
     assert DOORS[door](full, tmp_path) == Settings.of(channels="full")
+
+
+def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_path: Path) -> None:
+    """Of a command line, and of a call beside a server's own settings."""
+    chosen: list[tuple[dict[str, Any], Settings]] = [
+        ({}, Settings.of(bits=2)),
+        ({"tokens": "fastv", "keep_tokens": 0.4}, Settings(FastV(keep=0.4), USUAL.channels)),
+        ({"weighting": "none"}, Settings.of(bits=2, weighting="none")),
+        ({"keep_channels": 0.25}, Settings.of(keep_channels=0.25)),
+        ({"values": "rotate"}, Settings.of(values="rotate")),
+        ({"bits": 0.75}, Settings.of(bits=0.75)),
+        ({"smaller": 16}, Settings.of(smaller=16)),
+        ({"channels": "rotatek"}, Settings()),
+        ({"channels": "kivi"}, Settings.of(channels="kivi")),
+    ]
+    for own, expected in chosen:
+        assert DOORS["flags"](own, tmp_path) == from_call(own, USUAL) == expected
+    assert from_call({"bits": 0}, Settings.of(smaller=8)) == Settings()
+
+
+def test_a_cache_without_settings_has_2_bits(vlm: VisionLanguageModel, picture: Picture) -> None:
+    prompt = vlm.embed(vlm.prompt(make_request(picture(), "What is it?", 1)))
+    assert RotateKCache(vlm.model, prompt.inputs()).settings == USUAL
 
 
 @pytest.mark.parametrize("door", DOORS)

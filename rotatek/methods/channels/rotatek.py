@@ -18,7 +18,7 @@ does the same until the visual tokens of a prompt take t times fewer bytes, with
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
@@ -76,6 +76,7 @@ from rotatek.methods.shares import channels_kept
 
 WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
 REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
+FORMS: Final = ("bits", "smaller")  # in which bits are given
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class RotateK(RotationOptions):
         if width % GRANULE:
             raise ModeUnsupported(
                 f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
-                f"{width}. Leave out `bits`."
+                f"{width}. Choose `keep_channels` in place of bits."
             )
         residual(states)
         calibrated(states)
@@ -305,6 +306,11 @@ class RotateK(RotationOptions):
             self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
             smaller=None, allot="model", text_dtype="model", text_window=32,
         )  # fmt: skip
+
+    def yielding_to(self, chosen: Collection[str]) -> Self:
+        """Without bits where an option is chosen that they replace, or another form of them."""
+        replaced = {one.key for one in options_of(self) if one.name in (*REPLACED, *FORMS)}
+        return self if replaced.isdisjoint(chosen) else replace(self, bits=None, smaller=None)
 
     def for_figures(self) -> Self:
         """From these very states, by eigenvectors."""
