@@ -454,7 +454,8 @@ class Engine:
         if self.vlm.device.type == "cuda":
             dispatch.self_test(self.vlm.device)
         request = make_request(Image.new("RGB", (224, 224), "white"), "?", 2)
-        for _ in self.compare(request, {"full": BASELINE, "rotated": USUAL}):
+        columns = {"full": BASELINE, "rotated": Settings(), "with bits": USUAL}
+        for _ in self.compare(request, columns):
             pass
 
 
