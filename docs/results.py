@@ -1,7 +1,7 @@
 """Make every committed table again from the committed answers and measurements: `make results`.
 
-From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv`,
-`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
+From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv.gz`,
+`pairs.csv.gz` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
 measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
 blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
@@ -42,7 +42,7 @@ RIVALS: Final = (  # rows of second questions that ours is compared with at thei
     "KIVI (3 bits)", "TurboQuant (3 bits)", "TurboQuant (4 bits)", "RotateK, 32 Key channels",
     "AdaKV 0.4",
 )  # fmt: skip
-SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv has all
+SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv.gz has all
     *HEADLINE, "RotateK (1 bits)", "RotateK (0.5 bits)", "RotateK (8 times smaller)",
     "RotateK (16 times smaller)", "ThinK, 32 Key channels", "SparK, 32 Key channels",
     "KIVI (3 bits)", "KIVI (4 bits)", "TurboQuant (3 bits)", "VidKV (1.5 and 1.58 bits)",

@@ -97,7 +97,7 @@ def test_comparisons_at_rivals_bytes_are_counted_in_words(committed: Results) ->
 def test_results_are_a_page_that_a_person_reads() -> None:
     text = (results.ROOT / "docs" / "results.md").read_text()
     assert text.count("\n") <= 250
-    for name in ("cells.csv", "pairs.csv", "claims.csv", "runs.json", "efficiency.json"):
+    for name in ("cells.csv.gz", "pairs.csv.gz", "claims.csv", "runs.json", "efficiency.json"):
         assert f"(../assets/results/{name})" in text
     assert not re.search(r"never saw|unheld", text)
 
