@@ -1,7 +1,7 @@
 """Make every committed table again from the committed answers and measurements: `make results`.
 
-From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv`,
-`pairs.csv` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
+From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv.gz`,
+`pairs.csv.gz` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
 measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
 blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
@@ -42,7 +42,7 @@ RIVALS: Final = (  # rows of second questions that ours is compared with at thei
     "KIVI (3 bits)", "TurboQuant (3 bits)", "TurboQuant (4 bits)", "RotateK, 32 Key channels",
     "AdaKV 0.4",
 )  # fmt: skip
-SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv has all
+SHOWN: Final = (  # rows of second questions that docs/results.md shows; cells.csv.gz has all
     *HEADLINE, "RotateK (1 bits)", "RotateK (0.5 bits)", "RotateK (8 times smaller)",
     "RotateK (16 times smaller)", "ThinK, 32 Key channels", "SparK, 32 Key channels",
     "KIVI (3 bits)", "KIVI (4 bits)", "TurboQuant (3 bits)", "VidKV (1.5 and 1.58 bits)",
@@ -90,29 +90,27 @@ def place_of(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def equal_bytes(results: Results) -> str:
-    """Ours and the strongest rival at each size, and what ours loses on whole pages; empty where a
-    model was not measured at a size."""
+    """Ours and the strongest rival at each size, and what ours loses on whole pages, where a model
+    was asked for any; empty where it was not measured at a size."""
     heads, columns = ["times smaller"], []
     for run in results.main:
         name = run["model"]["name"]
         pairs = [pair for pair in results.pairs if (pair.claim, pair.model) == ("rivals", name)]
-        heads += [f"{name}: ours", "strongest rival", "points", "ours on whole pages"]
-        columns.append(strongest(results.of(run)["rivals"], pairs))
+        cells = results.of(run)["rivals"]
+        columns.append((strongest(cells, pairs), any(cell.pages for cell in cells)))
+        heads += [f"{name}: ours", "strongest rival", "points"]
+        heads += ["ours on whole pages"] * columns[-1][1]
     body = []
-    for times in dict.fromkeys(times for found in columns for times in found):
+    for times in dict.fromkeys(times for found, _ in columns for times in found):
         line = [str(times)]
-        for found in columns:
+        for found, paged in columns:
             if times not in found:
-                line += [""] * 4
+                line += [""] * (3 + paged)
                 continue
             ours, other, pair = found[times]
-            pages = points(ours.pages.mean, ours.pages[1:]) if ours.pages else ""
-            line += [
-                _scored(ours),
-                _scored(other),
-                points(pair.difference, (pair.low, pair.high)),
-                pages,
-            ]
+            difference = points(pair.difference, (pair.low, pair.high))
+            line += [_scored(ours), _scored(other), difference]
+            line += [_points_of(ours.pages)] * paged
         body.append(line)
     return table_of(heads, body)
 
@@ -145,10 +143,8 @@ def runs(results: Results) -> str:
 
 
 def _questions(run: Mapping[str, Any]) -> int:
-    """How many there are; of second questions, how many all settings have answered."""
-    if "ask" in run:
-        return int(run["tables"][0]["questions"])
-    return int(run["suite"]["questions"])
+    """How many all settings of a table have answered, at most."""
+    return max(int(table["questions"]) for table in run["tables"])
 
 
 def seconds(

@@ -8,7 +8,7 @@ import numpy as np
 
 from .theme import NEUTRAL, THIN, Drawing, Style, compose, faded, percent, thickness
 
-HEIGHT = 400
+HEIGHT = 350
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 

@@ -24,7 +24,8 @@ from rotatek.inputs.text_files import as_lines, lines_of, parsed
 from rotatek.methods.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
-DIGITS: Final = 5  # of scores and shares
+DIGITS: Final = 5  # of scores, behind the point
+SHARE_DIGITS: Final = 3  # of live bytes, the significant ones: tables show three
 AFTERWARDS: Final = ("ran_on", "refused", "solved")  # fields that a journal does not have
 TOLERANCE: Final = 2e-5  # between a score that was kept and the same one computed again
 
@@ -143,8 +144,13 @@ def _lines(kept: AnswerArchive) -> Iterator[dict[str, Any]]:
             "item": asdict(item),
             "said": [[text, round(item.score(text), DIGITS), count] for text, count in said],
             "by": [-1 if one is None else places[one.answer, one.tokens] for one in given],
-            "bytes": [0 if one is None else round(one.kv_share, DIGITS) for one in given],
+            "bytes": [0 if one is None else _short(one.kv_share) for one in given],
         }
+
+
+def _short(share: float) -> float:
+    """A share of live bytes as a file has it."""
+    return float(f"{share:.{SHARE_DIGITS}g}")
 
 
 def _answers(item: Item, row: Mapping[str, Any], names: Sequence[str]) -> Answers:

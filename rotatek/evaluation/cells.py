@@ -1,13 +1,16 @@
 """The results of evaluations as tidy tables: a record for each measurement, with named fields.
 
 A folder of results holds `runs.json` (what each run asked of which weights, and its tables),
-`cells.csv` (a record for each setting in each table), `pairs.csv` (each comparison that a claim
-makes) and `claims.csv` (what came of each claim). Documents and the page read these fields. The
-labels in `row`, `first` and `second` are displayed and never parsed.
+`cells.csv.gz` (a record for each setting in each table), `pairs.csv.gz` (each comparison that a
+claim makes) and `claims.csv` (what came of each claim). Documents and the page read these fields.
+The labels in `row`, `first` and `second` are displayed and never parsed.
 """
 
 import csv
+import gzip
+import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,8 @@ from rotatek.evaluation.chains import FIRST
 from rotatek.evaluation.result_json import text_of
 
 Record = TypeVar("Record")
-RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv", "pairs.csv", "claims.csv"
+RUNS, CELLS, PAIRS, CLAIMS = "runs.json", "cells.csv.gz", "pairs.csv.gz", "claims.csv"
+PACKED: Final = ".gz"  # how the name of a compressed file ends
 NUMBERS: Final = ("nominal", "live", "same", "exact", "new_tokens", "error_rate")
 SCORES: Final = ("score", "difference", "pages", "ours")  # each with its interval
 KIND: Final = "kind "  # how the columns of a kind of question begin
@@ -247,7 +251,7 @@ class Results:
             cells = [Cell.of(row) for row in rows(folder / CELLS)]
             pairs = records(folder / PAIRS, Pair)
             return cls(runs, cells, pairs, records(folder / CLAIMS, Found))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError("The files of results are damaged. Run `make results`.") from error
 
     def of(self, run: Mapping[str, Any], ask: str = "") -> dict[str, list[Cell]]:
@@ -324,17 +328,21 @@ def record_of(row: Mapping[str, str], kind: type[Record]) -> Record:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file by its columns."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
+    """The lines of a CSV file, which may be compressed, by its columns."""
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == PACKED else data).decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def write(path: Path, columns: Sequence[str], flat: Iterable[Mapping[str, Any]]) -> None:
-    """Write records to a CSV file; numbers to five digits."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: _text(value) for name, value in row.items()} for row in flat)
+    """Write records to a CSV file, compressed if its name says so; numbers to five digits."""
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _text(value) for name, value in row.items()} for row in flat)
+    data = file.getvalue().encode()
+    # Without a time in it, equal records are equal bytes.
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == PACKED else data)
 
 
 def _columns(name: str) -> tuple[str, str, str]:

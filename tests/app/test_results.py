@@ -1,5 +1,6 @@
 """The results tab: what the committed tables say, and calm where they say nothing."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -190,12 +191,14 @@ def test_pruners_share_a_row_for_what_joins_them() -> None:
 
 
 def test_missing_and_damaged_files_make_a_sentence(tmp_path: Path) -> None:
-    for damage in ("{", "[]"):
+    for damage in ("{", "[]"):  # of the latter the cells are read
         (tmp_path / "runs.json").write_text(damage)
         for name in SOURCES:
             (tmp_path / f"{name}.json").write_text(damage)
-        (tmp_path / "cells.csv").write_text("model\nm\n")
-        assert files.load(tmp_path) == files.Files()
+        packed = gzip.compress(b"model\nm\n")
+        for cells in (packed, packed[:-9], packed[:12], b"model\nm\n"):
+            (tmp_path / "cells.csv.gz").write_bytes(cells)
+            assert files.load(tmp_path) == files.Files()
     assert figures(events.draw(files.Files(), "score", "nothing")) == {}
     with gr.Blocks() as page:
         widgets.ResultsWidgets(tmp_path)

@@ -52,6 +52,15 @@ def test_tables_follow_from_the_file(tmp_path: Path) -> None:
     assert before == after and after.runs[0]["tables"][0]["questions"] == 7
 
 
+def test_shares_of_bytes_keep_three_digits(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl.xz"
+    name = setting_id(OURS)
+    for share, kept in ((0.432199, 0.432), (0.01234567, 0.0123)):
+        said = {(name, "q0"): Answer(name, "q0", "yes", 3, share)}
+        pack(path, collect(HEADER, ITEMS, said, [OURS]))
+        assert unpack(path).answers[name, "q0"].kv_share == kept
+
+
 def test_a_packed_run_goes_on_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl.xz"
     pack(path, collect(HEADER, ITEMS, given(), [BASELINE, OURS]))

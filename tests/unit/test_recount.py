@@ -7,6 +7,7 @@ by walking everything that the cache keeps alive.
 
 import csv
 import gc
+import gzip
 import json
 import lzma
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
         if not sorted(mine, key=lambda row: row["item"]["long"])[0]["item"]["long"]
     ]
     whole = [row for row in follow if all(place >= 0 for place in row["by"])]
-    with (RESULTS / "cells.csv").open(newline="") as file:
+    with gzip.open(RESULTS / "cells.csv.gz", "rt", newline="") as file:
         cells = [
             cell
             for cell in csv.DictReader(file)

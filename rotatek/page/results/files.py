@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rotatek.evaluation.cells import Cell, Results, Score
-from rotatek.evaluation.chains import FIRST
 from rotatek.evaluation.real_keys import REAL_KEYS, SPECTRA, Divergence, Spectrum, read
 from rotatek.evaluation.speed_claims import Speed, measured
 from viz import Drawing
@@ -54,9 +53,12 @@ def load(folder: Path) -> Files:
 
 
 def categories(files: Files) -> list[str]:
-    """Kinds of questions that every cell scores on their own; none where there is one kind."""
-    shown = {run["suite"]["name"] for run in files.results.main}
-    mine = [cell for cell in files.results.cells if cell.ask == FIRST and cell.suite in shown]
-    kinds = [cell.kinds for cell in mine]
-    many = [mine for mine in kinds if len(mine) > 1]
-    return [kind for kind in (many[0] if many else ()) if all(kind in mine for mine in many)]
+    """Kinds of questions that every cell of a model scores on their own; none where there is one
+    kind."""
+    found: dict[str, None] = {}
+    for run in files.results.main:
+        cells = (cell for mine in files.results.of(run).values() for cell in mine)
+        many = [cell.kinds for cell in cells if len(cell.kinds) > 1]
+        kinds = many[0] if many else ()
+        found |= dict.fromkeys(kind for kind in kinds if all(kind in mine for mine in many))
+    return list(found)

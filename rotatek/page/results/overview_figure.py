@@ -15,8 +15,7 @@ from viz.theme import Style, percent
 
 TITLE: Final = "Every method at its best"
 READING: Final = (
-    "Each line joins the settings of one method, out of all tables below, that no other of its "
-    "settings beats in fewer bytes; bands are 95 % intervals."
+    "Each method's settings that none of its others beats in fewer bytes, with 95 % intervals."
 )
 OPENING: Final = "opening"  # how the names of these figures begin
 NEARLY: Final = 0.85  # of the most questions: a run that was cut short asked tables unequally
