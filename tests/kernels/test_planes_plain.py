@@ -10,6 +10,7 @@ from kernels.reference import Text, Visual, attend_reference, opened
 
 B, HEADS, GROUP, D = 3, 2, 2, 64
 LENGTHS = [300, 128, 7]
+ROUNDING = 6e-6  # of the largest: powers of four add to float32's own, 2 to 4e-6 by processor
 COUNTS = [[[64, 32, 16, 0], [16, 0, 0, 0]], [[0, 0, 0, 0], [48, 48, 48, 48]], [[32, 16, 0, 0]] * 2]
 
 
@@ -50,11 +51,11 @@ def test_scores_and_sums_are_those_of_unpacked_numbers(T: int, shared: bool) -> 
     wanted = query.double() @ dense(keys, False)[:, :, None].mT
     found = plane_scores(query, keys, LENGTHS)
     worst = (found - wanted).masked_fill(~live, 0).abs().max() / wanted.abs().max()
-    assert worst < 3e-6
+    assert worst < ROUNDING
     weights = torch.rand(*found.shape, generator=generator).masked_fill(~live, 0)
     wanted = weights.double() @ dense(values, True)[:, :, None]
     found = plane_sums(weights, values, LENGTHS)
-    assert (found - wanted).abs().max() / wanted.abs().max() < 3e-6
+    assert (found - wanted).abs().max() / wanted.abs().max() < ROUNDING
 
 
 def test_a_row_says_the_same_beside_longer_ones() -> None:
