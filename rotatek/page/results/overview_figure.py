@@ -162,4 +162,4 @@ def sentence(found: Sequence[Best], whole: float) -> str:
         share, name, words = reached[0]
         parts[0] = f"{name} needs {percent(share)} of the live bytes ({words})"
     told = f"Within two points of the uncompressed {100 * whole:.1f} %, {', '.join(parts)}"
-    return told + (f"; {' and '.join(missed)} do not get there." if missed else ".")
+    return told + (f"; {', '.join(missed)} do not get there." if missed else ".")
