@@ -80,6 +80,7 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
         assert any(mine == pytest.approx(one, abs=2e-4) for one in means), cell["row"]
 
 
+@pytest.mark.timeout(900)  # three minutes where nothing runs beside it
 @pytest.mark.parametrize("path", [one for one in ARCHIVES if "handmade" in one.name], ids=str)
 def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> None:
     head, rows = lines(path)
