@@ -24,10 +24,10 @@ def test_the_command_ends_in_time_packs_and_goes_on(tmp_path: Path) -> None:
     rows = {"RotateK": {"keep_channels": 0.25}, "fp8": {"channels": "full", "cache_dtype": "fp8"}}
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     environment = os.environ | {
-        "PYTHON": sys.executable, "DEVICE": "cpu", "QUESTIONS": "5", "JOBS": "2",
+        "PYTHON": sys.executable, "DEVICE": "cpu", "QUESTIONS": "4", "JOBS": "2",
         "PYTHONPATH": str(tmp_path),
         "EXTRA": "--settings rows.json --short-tokens 2 --long-tokens 4",
-        "RUNS": "tiny=model:pocket:all again=model:pocket:neutral",
+        "RUNS": "tiny=model:pocket:all:5 again=model:pocket:neutral",
     }  # fmt: skip
 
     spent: list[int] = []
@@ -45,7 +45,7 @@ def test_the_command_ends_in_time_packs_and_goes_on(tmp_path: Path) -> None:
     kept = unpack(tmp_path / "second" / "tiny.jsonl.xz")
     assert len(kept.items) == 5 and len(kept.settings) == 3 and len(kept.answers) == 15
     later = unpack(tmp_path / "second" / "again.jsonl.xz")
-    assert later.header["ask"] == "neutral" and len(later.answers) == 15
+    assert later.header["ask"] == "neutral" and len(later.answers) == 12
     assert sorted(mark.name for mark in (tmp_path / "artifacts").glob("*/*/done-*")) == [
         f"done-{part}-of-2" for part in (1, 1, 2, 2)
     ]
