@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from rotatek.errors import UserError
 from rotatek.evaluation import equal_bytes_table
 from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, setting_id
+from rotatek.evaluation.result_json import shortened
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
 from rotatek.evaluation.tables import Row
 from rotatek.inputs.text_files import as_lines, lines_of, parsed
@@ -144,13 +145,8 @@ def _lines(kept: AnswerArchive) -> Iterator[dict[str, Any]]:
             "item": asdict(item),
             "said": [[text, round(item.score(text), DIGITS), count] for text, count in said],
             "by": [-1 if one is None else places[one.answer, one.tokens] for one in given],
-            "bytes": [0 if one is None else _short(one.kv_share) for one in given],
+            "bytes": [0 if one is None else shortened(one.kv_share, SHARE_DIGITS) for one in given],
         }
-
-
-def _short(share: float) -> float:
-    """A share of live bytes as a file has it."""
-    return float(f"{share:.{SHARE_DIGITS}g}")
 
 
 def _answers(item: Item, row: Mapping[str, Any], names: Sequence[str]) -> Answers:

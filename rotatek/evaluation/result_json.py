@@ -16,12 +16,13 @@ def text_of(found: Any) -> str:
     Args:
         found: what JSON can hold.
     """
-    plain = json.loads(json.dumps(found), parse_float=_short)  # keys become strings
+    plain = json.loads(json.dumps(found), parse_float=shortened)  # keys become strings
     return _laid_out(plain, "", "\n") + "\n"
 
 
-def _short(number: str) -> float:
-    return float(f"{float(number):.{DIGITS}g}")
+def shortened(number: float | str, digits: int = DIGITS) -> float:
+    """A number with so many significant digits."""
+    return float(f"{float(number):.{digits}g}")
 
 
 def _laid_out(value: Any, name: str, margin: str) -> str:

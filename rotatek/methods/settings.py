@@ -9,6 +9,7 @@ from typing import Any, Final
 from rotatek.errors import SettingError, SettingUnknown
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
+from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.options import Method, Option, flat, options_of
 from rotatek.methods.registry import Registry
 from rotatek.methods.tokens import TOKENS, TokenPruner
@@ -213,4 +214,4 @@ def _read(owners: Sequence[tuple[type[Method], Option]], value: Any) -> Any:
 BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())
 # Where nothing is chosen: of a quarter of the Key channels, as in the paper, 2 bits take half the
 # bytes and lose fewer answers (docs/results.md, second questions).
-USUAL: Final = Settings.of(bits=2.0)
+USUAL: Final = Settings(channels=RotateK(bits=2.0))  # by class: a name would read all plug-ins

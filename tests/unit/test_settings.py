@@ -1,6 +1,8 @@
 """Names and values from anywhere become settings in one place, or one refusal."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,16 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
     for own, expected in chosen:
         assert DOORS["flags"](own, tmp_path) == from_call(own, USUAL) == expected
     assert from_call({"bits": 0}, Settings.of(smaller=8)) == Settings()
+
+
+def test_the_library_is_imported_before_plug_ins_are_read() -> None:
+    """One that imports the library would meet half of it."""
+    code = (
+        "import rotatek; from rotatek.methods.channels import CHANNELS;"
+        "from rotatek.methods.tokens import TOKENS; from rotatek.methods.settings import USUAL;"
+        "assert not any('all' in vars(one) for one in (CHANNELS, TOKENS))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_cache_without_settings_has_2_bits(vlm: VisionLanguageModel, picture: Picture) -> None:
