@@ -2,10 +2,10 @@
 
 Lines of JSON under xz. The first says what the answers belong to: the model with the fingerprint of
 its weights and its type, the suite, where it ran, and the settings. Each further line is a question
-with its accepted answers, every different answer to it with its score and length, and by setting
-which of those it gave (-1: none) and which live bytes its cache held, as a share of the
-uncompressed one. A question's answers are stored together because they are alike, so the file is
-small.
+with its accepted answers, "said": every different answer to it with its tokens, the sum of their
+scores, "by": which of those each setting gave (-1: none), and "bytes": the live bytes of each
+answering setting's cache, in thousandths of the uncompressed one. A question's answers are stored
+together because they are alike, so the file is small.
 """
 
 import lzma
@@ -21,14 +21,16 @@ from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, settin
 from rotatek.evaluation.result_json import shortened
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
 from rotatek.evaluation.tables import Row
-from rotatek.inputs.text_files import as_lines, lines_of, parsed
+from rotatek.inputs.text_files import as_json, lines_of, parsed
 from rotatek.methods.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
-DIGITS: Final = 5  # of scores, behind the point
+DIGITS: Final = 4  # of a question's sum of scores, behind the point
 SHARE_DIGITS: Final = 3  # of live bytes, the significant ones: tables show three
 AFTERWARDS: Final = ("ran_on", "refused", "solved")  # fields that a journal does not have
-TOLERANCE: Final = 2e-5  # between a score that was kept and the same one computed again
+TOLERANCE: Final = 1e-4  # between the sum that was kept and the same one computed again
+# LZMA for texts in one-byte letters: what comes before a letter tells more than where it lies.
+TEXT: Final = {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 0}
 
 
 class AnswerArchive(NamedTuple):
@@ -64,10 +66,10 @@ def pack(path: Path, kept: AnswerArchive) -> None:
         path: of the file.
         kept: what it is to hold.
     """
-    lines = as_lines(_lines(kept))
+    lines = "".join(as_json(line, spaced=False) + "\n" for line in _lines(kept))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".partial-{os.getpid()}")
-    draft.write_bytes(lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME))
+    draft.write_bytes(lzma.compress(lines.encode(), filters=[TEXT]))
     draft.replace(path)
 
 
@@ -143,23 +145,30 @@ def _lines(kept: AnswerArchive) -> Iterator[dict[str, Any]]:
         places = {pair: place for place, pair in enumerate(said)}
         yield {
             "item": asdict(item),
-            "said": [[text, round(item.score(text), DIGITS), count] for text, count in said],
+            "said": said,
+            "scores": round(sum(item.score(text) for text, _ in said), DIGITS),
             "by": [-1 if one is None else places[one.answer, one.tokens] for one in given],
-            "bytes": [0 if one is None else shortened(one.kv_share, SHARE_DIGITS) for one in given],
+            "bytes": [_thousandths(one.kv_share) for one in given if one is not None],
         }
+
+
+def _thousandths(share: float) -> float:
+    """A share in thousandths, an int where that says it all: "562" is shorter than "562.0"."""
+    value = shortened(1000 * share, SHARE_DIGITS)
+    return int(value) if value.is_integer() else value
 
 
 def _answers(item: Item, row: Mapping[str, Any], names: Sequence[str]) -> Answers:
     """A question's answers by setting."""
-    for text, score, _ in row["said"]:
-        if abs(item.score(text) - score) > TOLERANCE:
-            raise UserError(
-                "The scores in the file of answers are not those of its answers. Pack the run "
-                "again, or name the metric that has changed."
-            )
+    if abs(sum(item.score(text) for text, _ in row["said"]) - row["scores"]) > TOLERANCE:
+        raise UserError(
+            "The scores in the file of answers are not those of its answers. Pack the run "
+            "again, or name the metric that has changed."
+        )
     found = Answers()
-    for name, place, share in zip(names, row["by"], row["bytes"], strict=True):
-        if place >= 0:
-            text, _, tokens = row["said"][place]
-            found[name, item.name] = Answer(name, item.name, text, tokens, share)
+    gave = [(name, place) for name, place in zip(names, row["by"], strict=True) if place >= 0]
+    for (name, place), thousandths in zip(gave, row["bytes"], strict=True):
+        text, tokens = row["said"][place]
+        share = shortened(thousandths / 1000, SHARE_DIGITS)
+        found[name, item.name] = Answer(name, item.name, text, tokens, share)
     return found

@@ -76,10 +76,11 @@ def parsed(line: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, spaced: bool = True) -> str:
     """`value` as one line of JSON that every file takes: half a character is escaped, and so is
-    what some programs take for a line's end."""
-    text = json.dumps(value, ensure_ascii=False)
+    what some programs take for a line's end. `spaced`: a space behind each comma and colon."""
+    separators = None if spaced else (",", ":")
+    text = json.dumps(value, ensure_ascii=False, separators=separators)
     return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -113,7 +113,7 @@ def test_a_score_that_is_not_the_answers_is_refused(tmp_path: Path) -> None:
     pack(path, collect(HEADER, ITEMS, given(), [BASELINE, OURS]))
     lines = lzma.decompress(path.read_bytes()).decode().splitlines()
     row = json.loads(lines[3])
-    row["said"][0][1] = 0.5
+    row["scores"] += 0.01
     path.write_bytes(lzma.compress("\n".join([*lines[:3], json.dumps(row), *lines[4:]]).encode()))
     with pytest.raises(UserError, match="not those of its answers"):
         unpack(path)
