@@ -58,8 +58,7 @@ def pack_on_processor(
     found = _steps(rows, bits, variance, _weights(shares, lengths), each)
     steps.masked_scatter_(stored, found)
     top = ((1 << bits) - 1).float()[:, None]
-    rows = torch.addcdiv((top + 1) / 2, rows, found[:, None])
-    rows.nan_to_num_(0.0).clamp_(min=0)
+    rows.div_(found[:, None]).add_((top + 1) / 2).nan_to_num_(0.0).clamp_(min=0)
     codes = torch.minimum(rows, top, out=rows).to(torch.uint8)
     spare = -tokens % TILE
     if spare:
@@ -132,16 +131,18 @@ def _steps(
     unit = rows / usual[:, None]
     half = (1 << (bits - 1)).float()[:, None]
     low, high, middle = -half, half - 1, torch.full((), -0.5, dtype=torch.float32)
-    errors = []
-    for multiple in TRIED:  # in units of the usual step; levels are half a step off whole numbers
-        place = torch.add(middle, unit, alpha=1 / multiple)
-        level = place.round()
-        level = torch.minimum(torch.maximum(level, low, out=level), high, out=level)
-        error = torch.nn.functional.mse_loss(level, place, reduction="none")
-        parts = zip(error.split(list(each)), weights, strict=True)
-        errors.append(torch.cat([part @ own for part, own in parts]) * multiple**2)
-    error = torch.stack(errors).nan_to_num_(float("inf"))
-    return usual * torch.tensor(TRIED, dtype=usual.dtype)[error.argmin(0)]
+    place, level, sizes = torch.empty_like(unit), torch.empty_like(unit), list(each)
+    errors = unit.new_empty(len(TRIED), len(unit))
+    for multiple, error in zip(TRIED, errors, strict=True):
+        # in units of the usual step; levels are half a step off whole numbers
+        torch.add(middle, unit, alpha=1 / multiple, out=place)
+        torch.maximum(torch.round(place, out=level), low, out=level)
+        torch.minimum(level, high, out=level).sub_(place).square_()
+        for part, own, out in zip(level.split(sizes), weights, error.split(sizes), strict=True):
+            torch.mv(part, own, out=out)
+        error.mul_(multiple**2)
+    errors.nan_to_num_(float("inf"))
+    return usual * torch.tensor(TRIED, dtype=usual.dtype)[errors.argmin(0)]
 
 
 def _write(
@@ -153,28 +154,25 @@ def _write(
     """Write the digits of codes [R, tokens] to the words of every head."""
     tiles = codes.shape[1] // TILE
     each = codes.split([head[0] for head in counts])
-    for level in range(LEVELS):
-        own = codes
-        if level:
-            own = torch.cat([part[: head[level]] for part, head in zip(each, counts, strict=True)])
-        if not len(own):
-            return
-        digits = (own >> 2 * level if level else own) & 3
-        digits = digits.view(len(own), _BYTES, DIGITS_A_WORD // _BYTES, -1)
-        first, second, third, fourth = digits.unbind(2)
-        low = torch.add(first, second, alpha=4)
-        high = torch.add(third, fourth, alpha=4)
-        words = torch.add(low, high, alpha=16)  # [R, 2, tiles * 16] bytes
-        words = words.transpose(1, 2).contiguous().view(torch.int16)
-        words = words.view(-1, GRANULE, tiles, GRANULE)  # granules, channels, tiles, tokens
-        words = words.permute((2, 0, 1, 3) if values else (2, 0, 3, 1))
-        start = 0
-        for place, head in zip(data, counts, strict=True):
-            if granules := head[level] // GRANULE:
-                begin = sum(head[:level]) // GRANULE
-                out = place.view(tiles, -1, GRANULE, GRANULE)
-                out[:, begin : begin + granules] = words[:, start : start + granules]
-                start += granules
+    wanted = [(level, number) for level in range(LEVELS) for number in range(len(counts))]
+    sizes = [counts[number][level] for level, number in wanted]
+    shifts = torch.tensor([2 * level for level, _ in wanted], dtype=torch.uint8)
+    shifts = shifts.repeat_interleave(torch.tensor(sizes))[:, None]
+    own = torch.cat([each[number][:size] for (_, number), size in zip(wanted, sizes, strict=True)])
+    digits = (own >> shifts).bitwise_and_(3)
+    digits = digits.view(len(own), _BYTES, DIGITS_A_WORD // _BYTES, -1)
+    first, second, third, fourth = digits.unbind(2)
+    low = torch.add(first, second, alpha=4)
+    high = torch.add(third, fourth, alpha=4)
+    words = torch.add(low, high, alpha=16)  # [R, 2, tiles * 16] bytes
+    words = words.transpose(1, 2).contiguous().view(torch.int16)
+    words = words.view(-1, GRANULE, tiles, GRANULE)  # granules, channels, tiles, tokens
+    words = words.permute((2, 0, 1, 3) if values else (2, 0, 3, 1))
+    parts = words.split([size // GRANULE for size in sizes], 1)
+    for (level, number), part in zip(wanted, parts, strict=True):
+        place = data[number].view(tiles, -1, GRANULE, GRANULE)
+        begin = sum(counts[number][:level]) // GRANULE
+        place[:, begin : begin + part.shape[1]] = part
 
 
 @lru_cache(maxsize=16)
