@@ -26,6 +26,7 @@ Commands, each with --help:
 - `python -m pocket.browser`: pages and charts that a browser lays out, into shards
 - `python -m pocket.training`: train one of the models, or continue
 - `python -m pocket.training.averaging`: one model of several
+- `python -m pocket.training.glyph_head`: a head for shipped weights, which lack theirs
 - `python -m pocket.evaluation`: measure a model
 - `python -m pocket.evaluation.score`: the same through the library, on pictures in files
 - `python -m pocket.evaluation.card`: the third model's card, from such figures

@@ -1,8 +1,8 @@
 """An independent count: committed answers are scored, and bytes of prompts weighed, by other code.
 
-Nothing of `rotatek.evaluation` is used but the suite that draws the pictures: the archive is read
-as lines of JSON, scores are averaged here, and two prompts are filled alone and their tensors found
-by walking everything that the cache keeps alive.
+Nothing of `rotatek.evaluation` is used but the suite, which draws the pictures and scores an
+answer: the archive is read as lines of JSON, scores are averaged here, and two prompts are filled
+alone and their tensors found by walking everything that the cache keeps alive.
 """
 
 import csv
@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from rotatek import RotateKCache, Settings
+from rotatek.evaluation.suite import Item
 from rotatek.inputs.request import make_request, open_image
 from rotatek.models import load
 from tests.fixtures import skip_without
@@ -29,6 +30,10 @@ HANDMADE = Path("assets/handmade")
 def lines(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     head, *rows = map(json.loads, lzma.decompress(path.read_bytes()).decode().splitlines())
     return head, rows
+
+
+def score(item: dict[str, Any], text: str) -> float:
+    return Item(**{**item, "accepted": tuple(item["accepted"])}).score(text)
 
 
 def kept_alive(cache: RotateKCache) -> int:
@@ -72,8 +77,8 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
     assert len(cells) == len(head["settings"]) > 5
     means = []
     for place, _ in enumerate(head["settings"]):
-        scores = [row["said"][row["by"][place]][1] for row in whole]
-        live = [row["bytes"][place] for row in whole]
+        scores = [score(row["item"], row["said"][row["by"][place]][0]) for row in whole]
+        live = [row["bytes"][place] / 1000 for row in whole]
         means.append((sum(scores) / len(scores), sum(live) / len(live)))
     for cell in cells:
         mine = float(cell["score"]), float(cell["live"])
@@ -104,4 +109,4 @@ def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> No
             with torch.no_grad():
                 vlm.read(embedded, cache)
             dense = vlm.full_bytes(prompt.ids.shape[1])
-            assert row["bytes"][place] == pytest.approx(kept_alive(cache) / dense, rel=0.02)
+            assert row["bytes"][place] / 1000 == pytest.approx(kept_alive(cache) / dense, rel=0.02)
