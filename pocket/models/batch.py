@@ -38,6 +38,12 @@ class Batch:
         """A copy on `device`."""
         return each_tensor(self, lambda t: t.to(device, non_blocking=True))
 
+    def glyph_target(self, patches: int, classes: int) -> torch.Tensor:
+        """float32 [patches, classes] of all pictures: 1 where a patch holds a glyph's centre."""
+        target = torch.zeros(patches, classes, device=self.glyph_patch.device)
+        target[self.glyph_patch, self.glyph_class] = 1.0
+        return target
+
     def pin_memory(self) -> "Batch":
         """A copy in pinned memory."""
         return each_tensor(self, torch.Tensor.pin_memory)

@@ -5,7 +5,7 @@ It computes what `Qwen2_5_VLForConditionalGeneration` computes for one still ima
 functions carry all of the work at any size.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from pocket.models import tokenizer
 from pocket.models.batch import Batch
 from pocket.models.config import MEAN, MERGE, PATCH, STD, UNIT
 from pocket.models.rotary import turn
+
+UP: Final = 4.0  # times that a glyph counts beside none
 
 
 def rms(x: Tensor, weight: Tensor, epsilon: float = 1e-6) -> Tensor:
@@ -276,7 +278,7 @@ class Forward:
             x = self.text_block(x, cos, sin, width, text_params(layer), mask)
         return x[:, before:]
 
-    def losses(self, batch: Batch, head: torch.nn.Linear, up: float = 4.0) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Batch, head: torch.nn.Linear) -> tuple[Tensor, Tensor]:
         """Answer loss and glyph loss of `batch`."""
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
         features, seen = self.see(batch.images)
@@ -285,9 +287,7 @@ class Forward:
         answer = self.lm_loss(
             x, language.norm.weight, language.embed_tokens.weight, batch.labels, batch.weights
         )
-        target = torch.zeros(
-            features.shape[0] * features.shape[1], head.out_features, device=features.device
-        )
-        target[batch.glyph_patch, batch.glyph_class] = 1.0
-        glyph = self.glyph_loss(features.flatten(0, 1), head.weight, head.bias, target, up)
+        features = features.flatten(0, 1)
+        target = batch.glyph_target(len(features), head.out_features)
+        glyph = self.glyph_loss(features, head.weight, head.bias, target, UP)
         return answer, glyph

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pocket.models.batch import Batch
 from pocket.models.config import UNIT
-from pocket.models.forward import Forward, apart, line_angles, rms, text_angles, text_block
+from pocket.models.forward import UP, Forward, apart, line_angles, rms, text_angles, text_block
 from pocket.models.smol import Smol, matrix_names
 from pocket.models.tokenizer import Codec
 
@@ -123,7 +123,7 @@ class SmolForward(Forward):
         return x
 
     def losses(  # type: ignore[override]
-        self, batch: Batch, head: torch.nn.Linear, up: float = 4.0
+        self, batch: Batch, head: torch.nn.Linear
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Answer loss, glyph loss and divergence from SmolLM2 on text alone, of `batch`."""
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
@@ -133,11 +133,9 @@ class SmolForward(Forward):
         said, worth = batch.labels.flatten()[at], batch.weights.flatten()[at]
         language = self.model.language
         answer = self.counted_loss(x, language.norm, language.embed, said, worth, self.epsilon)
-        target = torch.zeros(
-            features.shape[0] * features.shape[1], head.out_features, device=features.device
-        )
-        target[batch.glyph_patch, batch.glyph_class] = 1.0
-        glyph = self.glyph_loss(features.flatten(0, 1), head.weight, head.bias, target, up)
+        features = features.flatten(0, 1)
+        target = batch.glyph_target(len(features), head.out_features)
+        glyph = self.glyph_loss(features, head.weight, head.bias, target, UP)
         return answer, glyph, self.plain_loss(batch.plain)
 
     def plain_loss(self, text: Tensor | None) -> Tensor:

@@ -6,16 +6,9 @@ steps and the run is reproducible; with --minutes it is fitted to the clock. On 
 it with torchrun, or a training of its own on each for `training.averaging` to average.
 """
 
-from typing import Final
-
 from pocket.training.options import arguments
-from pocket.training.smol_trainer import SmolTrainer
-from pocket.training.trainer import Trainer, train
-
-TRAINERS: Final[dict[str, type[Trainer]]] = {
-    "qwen2_5_vl": Trainer,
-    "smol": SmolTrainer,
-}
+from pocket.training.smol_trainer import TRAINERS
+from pocket.training.trainer import train
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save_file
 
-from pocket.training.__main__ import TRAINERS
+from pocket.models.forward import UP
 from pocket.training.options import FAMILIES, arguments
+from pocket.training.smol_trainer import TRAINERS
 from pocket.training.trainer import Trainer
 
 STEPS: Final = 600
@@ -24,7 +24,6 @@ PATCHES: Final = 4096  # of a step
 RATE: Final = 2e-2  # at first; it falls to nothing
 AT_ONCE: Final = 4  # pictures through the tower
 PROGRESS: Final = 0.6  # of the curriculum: pictures of all kinds and sizes
-UP: Final = 4.0  # times that a glyph counts beside none, as in training
 
 
 def fit(trainer: Trainer, batches: int, steps: int = STEPS) -> float:
@@ -38,8 +37,7 @@ def fit(trainer: Trainer, batches: int, steps: int = STEPS) -> float:
     for step in range(steps):
         adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
         at = torch.randint(len(features), (PATCHES,), generator=chance)
-        wanted = target[at].to(head.weight)
-        said = features[at].to(head.weight)
+        said, wanted = features[at].to(head.weight), target[at].to(head.weight)
         loss = trainer.forward.glyph_loss(said, head.weight, head.bias, wanted, UP)
         adam.zero_grad()
         loss.backward()
@@ -49,13 +47,11 @@ def fit(trainer: Trainer, batches: int, steps: int = STEPS) -> float:
 
 @torch.no_grad()
 def seen(trainer: Trainer, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features float16 [P, Dv] of a batch's patches and the glyphs bool [P, classes] in them."""
+    """Features float16 [P, Dv] of a batch's patches and the glyphs float32 [P, classes] in them."""
     parts = batch.images.split(AT_ONCE)
     features = torch.cat([trainer.forward.see(x.to(trainer.device))[0].half() for x in parts])
     features = features.flatten(0, 1).cpu()
-    target = torch.zeros(len(features), trainer.head.out_features, dtype=torch.bool)
-    target[batch.glyph_patch, batch.glyph_class] = True
-    return features, target
+    return features, batch.glyph_target(len(features), trainer.head.out_features)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -70,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = ["--family", given.family, "--start", str(given.start), "--cost", str(given.cost)]
     trainer = TRAINERS[given.family](arguments([*words, "--out", str(given.file.parent)]), 0, 1)
     loss = fit(trainer, given.batches)
-    save_file({k: v.contiguous().cpu() for k, v in trainer.head.state_dict().items()}, given.file)
+    trainer.save_head(given.file)
     print(f"{given.file}: glyph loss {loss:.3f}")
 
 

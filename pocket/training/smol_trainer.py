@@ -141,3 +141,6 @@ def continued(model: Smol, folder: Path) -> None:
     with torch.no_grad():
         for name, factor in model.factors():
             factor.copy_(found[name])
+
+
+TRAINERS: Final[dict[str, type[Trainer]]] = {"qwen2_5_vl": Trainer, "smol": SmolTrainer}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -122,11 +123,13 @@ class Trainer:
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
         (out / "log.json").write_text(json.dumps(self.log) + "\n", encoding="utf-8")
-        save_file(
-            {k: v.contiguous().cpu() for k, v in self.head.state_dict().items()},
-            out / "head.safetensors",
-        )
+        self.save_head(out / "head.safetensors")
         self.write(self.model, out / "export")
+
+    def save_head(self, file: Path) -> None:
+        """Write the glyph head, as `--head` reads it."""
+        state = self.head.state_dict()
+        save_file({name: value.contiguous().cpu() for name, value in state.items()}, file)
 
     def precision(self) -> torch.autocast:
         """bfloat16 on a GPU, float32 elsewhere."""

@@ -21,7 +21,7 @@ from rotatek.evaluation.journal import JOURNAL, Answer, Answers, Journal, settin
 from rotatek.evaluation.result_json import shortened
 from rotatek.evaluation.suite import QUESTIONS, Item, StoredSuite, describe
 from rotatek.evaluation.tables import Row
-from rotatek.inputs.text_files import as_json, lines_of, parsed
+from rotatek.inputs.text_files import as_lines, lines_of, parsed
 from rotatek.methods.settings import Settings
 
 SUFFIX: Final = ".jsonl.xz"
@@ -66,7 +66,7 @@ def pack(path: Path, kept: AnswerArchive) -> None:
         path: of the file.
         kept: what it is to hold.
     """
-    lines = "".join(as_json(line, spaced=False) + "\n" for line in _lines(kept))
+    lines = as_lines(_lines(kept), spaced=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".partial-{os.getpid()}")
     draft.write_bytes(lzma.compress(lines.encode(), filters=[TEXT]))

@@ -84,9 +84,9 @@ def as_json(value: Any, spaced: bool = True) -> str:
     return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def as_lines(values: Iterator[Mapping[str, Any]] | list[Any]) -> str:
+def as_lines(values: Iterator[Mapping[str, Any]] | list[Any], spaced: bool = True) -> str:
     """JSON lines, each with its end."""
-    return "".join(as_json(value) + "\n" for value in values)
+    return "".join(as_json(value, spaced) + "\n" for value in values)
 
 
 def printable(text: str, encoding: str | None) -> str:
