@@ -99,7 +99,12 @@ def plain(text: str) -> str:
 
 
 def is_right(asked: Asked, answer: str) -> bool:
-    """Whether an answer is one of the true ones, or says it in a few words more."""
+    """Whether an answer is one of the true ones, or says it in a few words more.
+
+    Of what is reckoned the result counts, not the working before it ("3 + 4 = 7").
+    """
+    if asked.kind == "reckon":
+        answer = answer.rpartition("=")[2]
     have = plain(answer)
     if asked.kind == "word" and " " in have:
         return False

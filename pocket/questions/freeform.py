@@ -1,7 +1,9 @@
 """Questions that want a step of thought or another form of answer, from what a page holds.
 
 Sums and differences of what is printed, two facts at once, conditions, yes or no in one word, whole
-sentences. Only the third pocket learns them: the first two have no language for them.
+sentences. Only the third pocket learns them: the first two have no language for them. What is
+reckoned is answered with its working ("12 + 30 = 42"): a model that writes the figures down first
+reckons with text, a step for each token.
 """
 
 import random
@@ -24,10 +26,25 @@ APART: Final = (
     "How much more is the {g} of {a} than that of {b}?", "By how much does {a} exceed {b} in {g}?",
     "What is the difference in {g} between {a} and {b}?", "{a} minus {b}: what {g} is left?",
 )  # fmt: skip
-TWICE: Final = (
-    "How much are two of {a}?", "I take {a} twice. What do I pay?", "What do two {a} cost?",
-    "What would 2 x {a} come to?",
+TIMES: Final = (
+    "How much are {n} of {a}?", "I take {a}, {n} of them. What do I pay?", "What do {n} {a} cost?",
+    "What would {n} x {a} come to?",
 )  # fmt: skip
+MANY: Final = {2: "two", 3: "three", 4: "four", 5: "five"}
+ACROSS: Final = (
+    "How many is that for {a} in all?", "What does the row {a} add up to?",
+    "What is the sum for {a}, all columns together?", "{a} altogether?",
+)  # fmt: skip
+DOWN: Final = (
+    "What do all {p} add up to in {g}?", "Add up the whole column {g}.",
+    "What is the {g} of all {p} together?", "What is the sum of {g}?",
+)  # fmt: skip
+PART: Final = (
+    "How many of {n} people are {a}?", "{a}: how many is that, of {n}?",
+    "{n} were asked. How many does {a} stand for?", "What is the share of {a} out of {n}?",
+)  # fmt: skip
+OF: Final = (20, 50, 100, 200, 300, 400, 500, 1000)  # people that a percentage is of
+SUMMED: Final = 2, 5  # figures of a sum, at least and at most
 BOTH: Final = (
     "What are the {g} and the {h} of {a}?", "Give me the {g} and {h} of {a}.",
     "{a}: {g} and {h}?", "Tell me {g} and {h} for {a}.",
@@ -92,14 +109,22 @@ def _of_rows(rng: random.Random, found: Table) -> list[Question]:
         row = rng.choice(rows)
         answer = f"{row[g]} and {row[h]}"
         out.append(_put(rng, BOTH, answer, a=row[0], g=heads[g], h=heads[h]))
+    row = rng.choice(rows)
+    if SUMMED[0] <= len(row) - 1 <= SUMMED[1] and all(cell.isdecimal() for cell in row[1:]):
+        out.append(_put(rng, ACROSS, _working(row[1:], sum(map(int, row[1:]))), a=row[0]))
     return out
+
+
+def _working(terms: list[str], result: object, sign: str = "+") -> str:
+    """What is reckoned, as it is written down: "12 + 30 = 42"."""
+    return f"{f' {sign} '.join(terms)} = {result}"
 
 
 def _reckoned(
     rng: random.Random, names: list[str], column: list[str], pair: tuple[int, int],
     slots: dict[str, str],
 ) -> list[Question]:  # fmt: skip
-    """Sums, differences and limits, where all cells of a column are figures of one kind."""
+    """Sums, differences, shares and limits, where all cells of a column are figures of one kind."""
     values, found = numbers(column), [AMOUNT.fullmatch(text) for text in column]
     if values is None or not all(found):
         return []
@@ -109,15 +134,25 @@ def _reckoned(
         return []
     before, _, after = cells[0]
     digits, (one, other) = places.pop(), pair
+    out = list[Question]()
 
-    def written(value: float) -> str:
-        return f"{before}{value:.{digits}f}{after}"
+    def add(forms: tuple[str, ...], terms: list[str], value: float, sign: str, **n: str) -> None:
+        result = f"{before}{value:.{digits}f}{after}"
+        out.append(_put(rng, forms, _working(terms, result, sign), **slots, **n))
 
-    out = [_put(rng, TOGETHER, written(values[one] + values[other]), **slots)]
+    add(TOGETHER, [column[one], column[other]], values[one] + values[other], "+")
     if values[one] > values[other]:
-        out.append(_put(rng, APART, written(values[one] - values[other]), **slots))
+        add(APART, [column[one], column[other]], values[one] - values[other], "-")
+    if SUMMED[0] < len(column) <= SUMMED[1]:
+        add(DOWN, column, sum(values), "+")
     if "price" in slots["g"].lower():
-        out.append(_put(rng, TWICE, written(2 * values[one]), **slots))
+        n = rng.choice(tuple(MANY))
+        add(TIMES, [str(n), column[one]], n * values[one], "x", n=rng.choice((str(n), MANY[n])))
+    whole = [n for n in OF if after.strip() == "%" and (n * values[one]) % 100 == 0]
+    if whole and not before:
+        n = rng.choice(whole)
+        worked = _working([f"{values[one]:g}%", str(n)], round(n * values[one] / 100), "of")
+        out.append(_put(rng, PART, worked, n=str(n), **slots))
     less = [name for name, value in zip(names, values, strict=True) if value < values[one]]
     if 0 < len(less) < 5:
         out.append(_put(rng, BELOW, ", ".join(less), v=column[one], **slots))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import random
 import re
 from dataclasses import replace
@@ -284,28 +285,49 @@ PAGE = """| Fruit | Price | Stock |
 | Fig | 4.00 | 8 |"""
 
 
+def _is_true(working: str) -> bool:
+    """Whether "2.50 + 1.25 = 3.75" is so, for any number of terms."""
+    terms, _, result = working.partition(" = ")
+    for sign, of in ((" + ", sum), (" - ", lambda x: x[0] - x[1]), (" x ", math.prod)):
+        if sign in terms:
+            return math.isclose(of([float(term) for term in terms.split(sign)]), float(result))
+    return False
+
+
 def test_free_questions_have_true_answers() -> None:
-    prices, stock = {"plum": 120, "pear": 230, "fig": 400}, {"plum": 40, "pear": 15, "fig": 8}
-    found = {}
-    for seed in range(80):
+    prices, stock = {"plum": "1.20", "pear": "2.30", "fig": "4.00"}, {"plum": "40", "pear": "15"}
+    found = set()
+    for seed in range(200):
         for q in freeform(random.Random(seed), PAGE):
             text = q.text.lower()
             named = [n for n in prices if n in text]
+            worked = q.answer.split(" ")
+            if " = " in q.answer:
+                assert _is_true(q.answer), q
+                found.add(worked[1])
             if "together" in text and "price" in text and len(named) == 2:
-                assert q.answer == f"{sum(prices[n] for n in named) / 100:.2f}"
-                found["sum"] = True
-            if "together" in text and "stock" in text and len(named) == 2:
-                assert q.answer == str(sum(stock[n] for n in named))
-            if text.startswith("how much are two of"):
-                assert q.answer == f"{2 * prices[named[0]] / 100:.2f}"
-                found["twice"] = True
+                assert {worked[0], worked[2]} == {prices[n] for n in named}
+                found.add("pair")
+            if text.startswith(("how much are two of", "how much are 2 of")):
+                assert q.answer == f"2 x {prices[named[0]]} = {2 * float(prices[named[0]]):.2f}"
+                found.add("twice")
             if "full sentence" in text or "whole sentence" in text:
                 assert q.answer.endswith(".") and named[0] in q.answer.lower()
-                found["sentence"] = True
-            if "difference in stock" in text:
-                assert q.answer == str(abs(stock[named[0]] - stock[named[1]]))
-                found["difference"] = True
-    assert len(found) == 4
+                found.add("sentence")
+            if "difference in stock" in text and set(named) == {"plum", "pear"}:
+                assert q.answer == f"{stock['plum']} - {stock['pear']} = 25"
+                found.add("difference")
+            if text == "what is the sum of stock?":
+                assert q.answer == "40 + 15 + 8 = 63"
+                found.add("column")
+    assert found == {"+", "-", "x", "pair", "twice", "sentence", "difference", "column"}
+    medals = "| Club | Gold | Silver |\n| --- | --- | --- |\n| Ayr | 3 | 5 |\n| Ely | 0 | 4 |"
+    across = {q.answer for s in range(40) for q in freeform(random.Random(s), medals)}
+    assert {"3 + 5 = 8", "0 + 4 = 4"} <= across
+    shares = "| Way | Share |\n| --- | --- |\n| Bus | 25% |\n| Car | 75% |"
+    said = {(q.text, q.answer) for s in range(60) for q in freeform(random.Random(s), shares)}
+    parts = {a for text, a in said if "200" in text}
+    assert parts & {"25% of 200 = 50", "75% of 200 = 150"}
     fields = "Name: Ann Lee\nDate: 4 May\nRoom: 12"
     asked = [q for seed in range(20) for q in freeform(random.Random(seed), fields)]
     assert {"yes", "no"} <= {q.answer for q in asked}

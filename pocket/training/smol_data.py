@@ -33,6 +33,7 @@ from pocket.training.packing import pack
 SCENES: Final = 0.07  # pictures without a word
 BESIDE: Final = 0.06  # documents in such a picture
 LARGE_TYPE: Final = 0.09  # few words, in letters of any size
+WORDED: Final = 0.10  # pages of everyday life, asked in people's words: `content/topics`
 FAULTS: Final = 0.14  # kinds that the first pocket reads worst in pictures by other hands
 FAULTY: Final = (
     "tables", "ledgers", "grids", "leaflets", "controls", "workboards", "panels", "terminals",
@@ -122,8 +123,8 @@ def pictured(
         run: What all batches have in common.
         asked: What other documents were asked.
     """
-    kinds = ("scene", "beside", "large", "fault", "usual")
-    shares = (SCENES, BESIDE, LARGE_TYPE, FAULTS)
+    kinds = ("scene", "beside", "large", "worded", "fault", "usual")
+    shares = (SCENES, BESIDE, LARGE_TYPE, WORDED, FAULTS)
     kind = rng.choices(kinds, (*shares, 1 - sum(shares)))[0]
     if kind == "scene":
         image = scenery.draw(rng, *size)
@@ -133,7 +134,7 @@ def pictured(
     elif kind == "beside":
         document = surrounded(rng, size, run)
     else:
-        chosen = names or ((rng.choice(FAULTY),) if kind == "fault" else None)
+        chosen = names or {"worded": ("leaflets",), "fault": (rng.choice(FAULTY),)}.get(kind)
         document = draw_document(rng, *size, chosen, run.pages, early=names is not None)
     if kind != "scene" and rng.random() < FREE:
         whole = next((q.answer for q in document.questions if q.kind == "transcribe"), "")
