@@ -11,17 +11,16 @@ accuracy without increasing inference time", ICML 2022 (their greedy soup).
 import argparse
 import json
 import sys
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
-from transformers import Qwen2_5_VLForConditionalGeneration
+from torch import Tensor
 
-from pocket.glyphs import N_CLASSES
-from pocket.training.data import USUAL, BatchOptions, loader, make_batch, spare_cores
+from pocket.training.data import USUAL, loader, spare_cores
+from pocket.training.options import FAMILIES, arguments
+from pocket.training.smol_trainer import TRAINERS
 from pocket.training.trainer import Trainer
 
 SEED: Final = 1_000_003  # no training's
@@ -30,22 +29,32 @@ SEED: Final = 1_000_003  # no training's
 class Judge:
     """Tells the answer loss of weights on batches that no training has seen."""
 
-    def __init__(self, model: Any, batches: list[Any]) -> None:
-        self.model, self.batches = model, batches
-        self.forward = Trainer.passes(model, compile_blocks=False)
-        self.head = nn.Linear(model.config.vision_config.hidden_size, N_CLASSES).to(model.device)
+    def __init__(self, trainer: Trainer, batches: list[Any]) -> None:
+        self.trainer, self.batches = trainer, batches
 
     @torch.no_grad()
     def loss(self, weights: list[Tensor]) -> float:
         """The mean answer loss of the model with `weights`, which it has from then on."""
-        device = self.model.device
-        for own, given in zip(self.model.parameters(), weights, strict=True):
-            own.copy_(given)
+        put(self.trainer, weights)
         total = 0.0
         for batch in self.batches:
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                total += self.forward.losses(batch.to(device), self.head)[0].item()
+            with self.trainer.precision():
+                batch = batch.to(self.trainer.device)
+                total += self.trainer.forward.losses(batch, self.trainer.head)[0].item()
         return total / len(self.batches)
+
+
+def put(trainer: Trainer, weights: list[Tensor]) -> None:
+    """Give the trainer's model these weights."""
+    with torch.no_grad():
+        for own, given in zip(trainer.model.parameters(), weights, strict=True):
+            own.copy_(given)
+
+
+def read(trainer: Trainer, folder: Path) -> list[Tensor]:
+    """The weights of an export, float32 on the trainer's device, in the parameters' order."""
+    trainer.take(folder)
+    return [p.detach().clone() for p in trainer.model.parameters()]
 
 
 def mean(models: list[list[Tensor]]) -> list[Tensor]:
@@ -53,16 +62,12 @@ def mean(models: list[list[Tensor]]) -> list[Tensor]:
     return [torch.stack(same).mean(0) for same in zip(*models, strict=True)]
 
 
-def beside(weights: list[Tensor], folder: Path, share: float) -> list[Tensor]:
+def beside(weights: list[Tensor], other: list[Tensor], share: float) -> list[Tensor]:
     """`weights` with a share in [0, 1] of another model's: what that knew fades less.
 
     Source: Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022.
     """
-    other = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return [
-        torch.lerp(own, p.detach().to(own.device), share)
-        for own, p in zip(weights, other.parameters(), strict=True)
-    ]
+    return [torch.lerp(own, p, share) for own, p in zip(weights, other, strict=True)]
 
 
 def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict[str, float]]:
@@ -79,9 +84,9 @@ def greedy(models: dict[str, list[Tensor]], judge: Any) -> tuple[list[str], dict
     return chosen, losses
 
 
-def fresh(n: int, options: BatchOptions) -> list[Any]:
+def fresh(trainer: Trainer, n: int) -> list[Any]:
     """`n` batches as the end of a training draws them."""
-    data, progress = loader(partial(make_batch, options), 0, 0, 1, min(n, spare_cores()))
+    data, progress = loader(trainer.maker(), 0, 0, 1, min(n, spare_cores()))
     progress.value = 1.0
     return list(islice(data, n))
 
@@ -91,6 +96,7 @@ def main(argv: list[str] | None = None) -> None:
     p = argparse.ArgumentParser(prog="python -m pocket.training.averaging", description=__doc__)
     p.add_argument("out", type=Path, help="the averaged model goes here")
     p.add_argument("models", type=Path, nargs="+", help="folders of one shape of model")
+    p.add_argument("--family", choices=FAMILIES, default=FAMILIES[0])
     p.add_argument("--all", action="store_true", help="average them all, without trying any")
     p.add_argument("--beside", nargs=2, metavar=("FOLDER", "SHARE"), help="then mix this in")
     p.add_argument("--batches", type=int, default=24, help="fresh batches that decide")
@@ -98,23 +104,23 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--pages", type=Path, help="shards of stored documents to mix in")
     p.add_argument("--largest", type=int, default=USUAL, help="visual tokens of a picture, at most")
     p.add_argument("--seed", type=int, default=SEED, help="of the batches")
+    p.add_argument("--tiny", action="store_true", help="very small models, to try it")
     args = p.parse_args(argv)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    models: dict[str, list[Tensor]] = {}
-    for folder in args.models:
-        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-        models[str(folder)] = [p.detach().to(device, copy=True) for p in model.parameters()]
+    words = ["--family", args.family, "--out", str(args.out), "--start", str(args.models[0])]
+    words += ["--no-compile", "--echo", "1", "--alone", "0.5", "--cost", str(args.cost)]
+    words += ["--largest", str(args.largest), "--seed", str(args.seed)]
+    words += ["--pages", str(args.pages)] if args.pages else []
+    words += ["--tiny"] if args.tiny else []
+    trainer = TRAINERS[args.family](arguments(words), 0, 1)
+    models = {str(folder): read(trainer, folder) for folder in args.models}
     chosen, losses = list(models), dict[str, float]()
     if not args.all:
-        options = BatchOptions(args.seed, args.cost, args.pages, alone=0.5, largest=args.largest)
-        batches = fresh(args.batches, options)
-        chosen, losses = greedy(models, Judge(model.to(device), batches))
+        chosen, losses = greedy(models, Judge(trainer, fresh(trainer, args.batches)))
     weights = mean([models[m] for m in chosen])
     if args.beside:
-        weights = beside(weights, Path(args.beside[0]), float(args.beside[1]))
-    for own, given in zip(model.parameters(), weights, strict=True):
-        own.data.copy_(given)
-    Trainer.write(model, args.out)
+        weights = beside(weights, read(trainer, Path(args.beside[0])), float(args.beside[1]))
+    put(trainer, weights)
+    trainer.write(trainer.model, args.out)
     rounded = {name: round(loss, 5) for name, loss in losses.items()}
     print(json.dumps({"averaged": chosen, "answer_loss": rounded}), file=sys.stderr)
 

@@ -35,5 +35,6 @@ status=$?
 kill "$watch" 2>/dev/null
 [ "$status" -eq 0 ] || { tail -n 40 "$log"; exit "$status"; }
 cp "$run"/export/*.safetensors* "$result"
+[ ! -d "$run/mean" ] || { mkdir -p "$result/mean" && cp "$run"/mean/*.safetensors* "$result/mean"; }
 cp "$run"/log.json "$run"/head.safetensors "$result"
 tail -n 3 "$log"

@@ -28,6 +28,7 @@ def arguments(argv: list[str] | None = None, about: str | None = None) -> argpar
     p.add_argument("--weight-decay", type=float, default=0.05)
     p.add_argument("--warm-up", type=int, default=150)
     p.add_argument("--decay-from", type=float, default=0.55, help="the rate falls from here on")
+    p.add_argument("--mean", type=float, default=0, help="also export the mean of the last share")
     p.add_argument("--glyph-weight", type=float, default=0.3)
     p.add_argument("--rank", type=int, default=0, help="of the low-rank changes (smol)")
     p.add_argument("--frozen", action="store_true", help="... none: the tower alone learns (smol)")

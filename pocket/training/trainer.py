@@ -24,6 +24,7 @@ from pocket.models.forward import Forward
 from pocket.training.data import BatchOptions, loader, make_batch
 from pocket.training.growth import grown
 from pocket.training.optimiser import optimisers
+from pocket.training.running_mean import RunningMean
 from pocket.training.sample_reuse import distance, echoed, uses
 from pocket.training.schedule import Clock, rate
 
@@ -61,6 +62,7 @@ class Trainer:
         self.forward = self.passes(self.model, compile_blocks=cuda and not args.no_compile)
         self.optimisers = self.updates(args)
         self.params = [*self.model.parameters(), *self.head.parameters()]
+        self.mean = RunningMean(self.params, args.mean) if args.mean else None
         self.clock = Clock(args)
         self.images = 0
         self.log: list[dict[str, float]] = []
@@ -77,6 +79,11 @@ class Trainer:
             )
             return grown(start, config, args.seed)
         return build_model(config, args.seed)
+
+    def take(self, folder: Path) -> None:
+        """Take over the weights of an export of a model of this shape."""
+        found = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        self.model.load_state_dict(found.state_dict())
 
     def updates(self, args: argparse.Namespace) -> list[torch.optim.Optimizer]:
         """The optimisers of all that is trained."""
@@ -104,6 +111,8 @@ class Trainer:
         self.head.load_state_dict(state["head"])
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
+        if self.mean and state["mean"]:
+            self.mean.resume(state["mean"])
         self.clock.step, self.clock.before = state["step"], state["elapsed"]
         self.images, self.log = state["images"], state["log"]
 
@@ -115,6 +124,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "head": self.head.state_dict(),
             "optimisers": [o.state_dict() for o in self.optimisers],
+            "mean": self.mean and self.mean.state(),
             "step": self.clock.step,
             "elapsed": self.clock.elapsed,
             "images": self.images,
@@ -125,6 +135,9 @@ class Trainer:
         (out / "log.json").write_text(json.dumps(self.log) + "\n", encoding="utf-8")
         self.save_head(out / "head.safetensors")
         self.write(self.model, out / "export")
+        if self.mean:
+            with self.mean.in_place():
+                self.write(self.model, out / "mean")
 
     def save_head(self, file: Path) -> None:
         """Write the glyph head, as `--head` reads it."""
@@ -154,6 +167,8 @@ class Trainer:
                 group["lr"] = lr * self.rate_of(group)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
+        if self.mean:
+            self.mean.add()
         self.clock.step += 1
         self.images += len(batch.images) * self.world
         return torch.stack(losses).detach()
