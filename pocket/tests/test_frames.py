@@ -71,3 +71,19 @@ def test_a_question_that_the_frame_makes_unclear_is_left_out(
     frame = Frame("", "", (0, 0), [], ["Settings"], r"web|url")
     assert clear(question, [frame]) == kept
     assert clear(replace(question, kind="nth"), [frame]) is False
+
+
+def test_a_page_of_several_parts_asks_what_one_part_answers() -> None:
+    several = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        style = pick_style(rng, *rng.choice(((448, 336), (784, 560), (1008, 616))), fancy=0)
+        body, questions = templates.composed(rng, style, 0.8)
+        shown = html.unescape(re.sub(r"<[^>]+>", "\n", body))
+        assert body.count("<div") == body.count("</div")
+        texts = [q.text.lower().rstrip("?. ") for q in questions]
+        assert len(set(texts)) == len(texts) and ABSENT not in {q.answer for q in questions}
+        assert not {"title", "count", "transcribe", "nth", "list"} & {q.kind for q in questions}
+        assert all(q.answer in shown for q in questions if q.kind in ("value", "cell"))
+        several += len({q.kind == "fact" for q in questions}) > 1
+    assert several > 30

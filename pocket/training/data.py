@@ -100,10 +100,15 @@ def draw_document(
         by = rng.uniform(1 / STRETCH, STRETCH)
         w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
     document = make_document(seed, w, h, "train", names, severity, ForTraining(stored))
+    return stretched(asked_more(rng, document), width, height)
+
+
+def asked_more(rng: random.Random, document: Document) -> Document:
+    """The document with the questions that training adds, and in other words."""
     whole = next((q.answer for q in document.questions if q.kind == "transcribe"), "")
     compared = comparisons(rng, whole)
     document.questions = revised(rng, document.questions) + compared
-    return stretched(document, width, height)
+    return document
 
 
 def make_batch(options: BatchOptions, index: int, progress: float, world: int = 1) -> Batch:

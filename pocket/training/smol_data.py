@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from pocket import shards
 from pocket.augmentation import raster
-from pocket.augmentation.degradation import stretched
+from pocket.augmentation.degradation import degrade, stretched
 from pocket.content import plain
 from pocket.document import Document, Question
 from pocket.layouts import scenery
@@ -22,6 +23,7 @@ from pocket.questions.declining import declined
 from pocket.questions.freeform import freeform
 from pocket.training.data import (
     BatchOptions,
+    asked_more,
     curriculum,
     draw_document,
     glyph_targets,
@@ -33,7 +35,8 @@ from pocket.training.packing import pack
 SCENES: Final = 0.07  # pictures without a word
 BESIDE: Final = 0.06  # documents in such a picture
 LARGE_TYPE: Final = 0.09  # few words, in letters of any size
-WORDED: Final = 0.10  # pages of everyday life, asked in people's words: `content/topics`
+WORDED: Final = 0.22  # pages of everyday life and of programs, asked in people's words: stored
+# pages of a browser where there are some, or `content/topics`
 FAULTS: Final = 0.14  # kinds that the first pocket reads worst in pictures by other hands
 FAULTY: Final = (
     "tables", "ledgers", "grids", "leaflets", "controls", "workboards", "panels", "terminals",
@@ -126,7 +129,12 @@ def pictured(
     kinds = ("scene", "beside", "large", "worded", "fault", "usual")
     shares = (SCENES, BESIDE, LARGE_TYPE, WORDED, FAULTS)
     kind = rng.choices(kinds, (*shares, 1 - sum(shares)))[0]
-    if kind == "scene":
+    stored = None
+    if kind == "worded" and run.pages and names is None:
+        stored = shards.draw(rng, run.pages, *size)
+    if stored:
+        document = degrade(rng, asked_more(rng, stored), fast=True)
+    elif kind == "scene":
         image = scenery.draw(rng, *size)
         document = Document(image, np.zeros((0, 3), np.float32), declined(rng, asked), "scenery")
     elif kind == "large":

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rotatek.evaluation.cells import record_of, rows
 
-REAL_KEYS: Final = "real-keys.csv"
+REAL_KEYS: Final = "real-keys.csv.gz"  # as `gzip` makes it of the command's figures.csv
 SPECTRA: Final = "real-keys-spectra.csv"
 STORED: Final = "real-keys-stored.csv"  # of `python -m benchmarks stored-keys`
 FIRST, LATER = "first", "later"  # the question is read before or after the context is compressed

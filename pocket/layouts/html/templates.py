@@ -16,6 +16,7 @@ from pocket.document import Question
 from pocket.layouts.html import cards
 from pocket.layouts.html import programs as more
 from pocket.layouts.html.charts import columns, meters, pie
+from pocket.layouts.html.composed import composed
 from pocket.layouts.html.parts import E, Made, heading
 from pocket.layouts.html.topics import leaflet
 from pocket.layouts.style import PageStyle
@@ -27,8 +28,8 @@ from pocket.questions.tables import table_questions
 from pocket.questions.templates import absent, ask, yes_no
 
 OFTEN: Final = {
-    "leaflet": 30, "facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2, "sheet": 2,
-    "bill": 2,
+    "leaflet": 30, "composed": 34, "facts": 5, "gallery": 6, "roster": 3, "ranking": 4, "table": 2,
+    "sheet": 2, "bill": 2,
 }  # fmt: skip
 
 
@@ -256,6 +257,6 @@ TEMPLATES: Final[dict[str, Template]] = {
     "chat": more.chat, "settings": more.settings, "sheet": more.sheet, "slide": more.slide,
     "letter": more.letter, "board": more.board, "results": more.results, "site": more.site,
     "stats": more.stats, "facts": cards.facts, "gallery": cards.gallery, "roster": cards.roster,
-    "ranking": cards.ranking, "leaflet": leaflet,
+    "ranking": cards.ranking, "leaflet": leaflet, "composed": composed,
 }  # fmt: skip
 HELD_OUT: Final[dict[str, Template]] = {"tiles": tiles, "shop": shop}
