@@ -10,6 +10,7 @@ import pytest
 
 from pocket.document import Question
 from pocket.layouts.html import templates
+from pocket.layouts.html.composed import composed
 from pocket.layouts.html.frames import FRAMES, Frame, clear, framed
 from pocket.layouts.style import pick_style
 from pocket.questions.templates import ABSENT
@@ -78,7 +79,7 @@ def test_a_page_of_several_parts_asks_what_one_part_answers() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         style = pick_style(rng, *rng.choice(((448, 336), (784, 560), (1008, 616))), fancy=0)
-        body, questions = templates.composed(rng, style, 0.8)
+        body, questions = composed(rng, style, 0.8)
         shown = html.unescape(re.sub(r"<[^>]+>", "\n", body))
         assert body.count("<div") == body.count("</div")
         texts = [q.text.lower().rstrip("?. ") for q in questions]
