@@ -3,7 +3,8 @@
 It computes what the assembled checkpoint computes (a test holds the two together).
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -11,47 +12,18 @@ from torch import Tensor
 
 from pocket.models.batch import Batch
 from pocket.models.config import UNIT
-from pocket.models.forward import UP, Forward, apart, line_angles, rms, text_angles, text_block
+from pocket.models.forward import UP, Forward, apart, line_angles, rms, text_angles
 from pocket.models.smol import Smol, matrix_names
 from pocket.models.tokenizer import Codec
 
-
-def frozen_params(layer: Any) -> tuple[Tensor, ...]:
-    """A decoder layer's tensors: two norms, then the matrices."""
-    norms = (layer.input_layernorm, layer.post_attention_layernorm)
-    return (*norms, *(getattr(layer, name) for name in matrix_names()))
+FACTORS: Final = "up", "down"  # of a matrix's change
 
 
-def low_params(layer: Any) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The factors (up, down) of a layer's changes, in the matrices' order."""
-    return tuple((layer[name].up, layer[name].down) for name in matrix_names())
-
-
-def as_params(frozen: tuple[Tensor, ...]) -> tuple[Any, ...]:
-    """`frozen_params` in the order that `text_block` takes; SmolLM2 has no biases."""
-    n1, n2, q, k, v, o, gate, up, down = frozen
+def as_params(layer: Any, matrices: Sequence[Tensor]) -> tuple[Any, ...]:
+    """A decoder layer in the order that `text_block` takes; SmolLM2 has no biases."""
+    q, k, v, o, gate, up, down = matrices
+    n1, n2 = layer.input_layernorm, layer.post_attention_layernorm
     return n1, q, None, k, None, v, None, o, n2, gate, up, down
-
-
-def adapted_block(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    width: int,
-    frozen: tuple[Tensor, ...],
-    low: tuple[tuple[Tensor, Tensor], ...],
-    scale: float,
-    mask: Tensor | None,
-    epsilon: float,
-) -> Tensor:
-    """One decoder block whose matrices have their changes added, as the shipped weights have.
-
-    Adding them costs less than a part of a step's products, and gradients reach the factors
-    through the sum.
-    """
-    n1, n2, *matrices = frozen
-    sums = [w + scale * (up @ down) for w, (up, down) in zip(matrices, low, strict=True)]
-    return text_block(x, cos, sin, width, as_params((n1, n2, *sums)), mask, epsilon)
 
 
 def counted_loss(x: Tensor, norm: Tensor, embed: Tensor, said: Tensor, worth: Tensor,
@@ -78,12 +50,12 @@ class SmolForward(Forward):
 
     def __init__(self, model: Smol, compile_blocks: bool, codec: Codec) -> None:
         super().__init__(model, compile_blocks)
-        self.adapted_block, self.counted_loss = adapted_block, counted_loss
-        self.divergence = divergence
+        self.counted_loss, self.divergence = counted_loss, divergence
         if compile_blocks:
-            self.adapted_block = torch.compile(adapted_block, dynamic=True)
             self.counted_loss = torch.compile(counted_loss, dynamic=True)
             self.divergence = torch.compile(divergence, dynamic=True)
+        layers = model.language.layers
+        self.frozen = {n: torch.stack([getattr(one, n) for one in layers]) for n in matrix_names()}
         self.codec, self.epsilon = codec, float(model.config.text_config.rms_norm_eps)
         self.prefix = torch.tensor(codec.prefix(), device=model.device)
 
@@ -92,10 +64,34 @@ class SmolForward(Forward):
         """The vision tower and its connector."""
         return self.model.visual
 
+    def adapted(self) -> list[tuple[Tensor, ...]]:
+        """Every decoder layer's matrices with their changes added, as the shipped weights have.
+
+        Those of one name are added together, in seven products. Gradients reach the factors through
+        the sums.
+        """
+        device, layers = self.model.device.type, self.model.adapters.layers
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        sums = []
+        for name, frozen in self.frozen.items():
+            up, down = (torch.stack([getattr(one[name], x) for one in layers]) for x in FACTORS)
+            changed = frozen + self.model.scale * (up @ down)
+            sums.append(changed.to(dtype or changed.dtype).unbind())
+        return list(zip(*sums, strict=True))
+
     def read(
-        self, seen: Tensor, text: Tensor, rows: int, columns: int, alone: bool = False
+        self,
+        seen: Tensor,
+        text: Tensor,
+        rows: int,
+        columns: int,
+        alone: bool = False,
+        matrices: Sequence[Sequence[Tensor]] | None = None,
     ) -> Tensor:
-        """Hidden states [B, T, D] of `text` [B, T] after the image's tokens `seen`."""
+        """Hidden states [B, T, D] of `text` [B, T] after the image's tokens `seen`.
+
+        `matrices` are those of `adapted`, where a step has made them.
+        """
         embed, config = self.model.language.embed, self.model.config.text_config
         start = F.embedding(self.prefix, embed).expand(text.shape[0], -1, -1)
         x = torch.cat((start.float(), seen.float(), F.embedding(text, embed).float()), 1)
@@ -105,21 +101,20 @@ class SmolForward(Forward):
         mask: Tensor | None = None
         if alone:
             angles, mask = apart(text, angles, before, self.codec.VISION_END)
-        return self.decode(x, angles, mask)[:, before:]
+        return self.decode(x, angles, matrices or self.adapted(), mask)[:, before:]
 
     def decode(
-        self, x: Tensor, angles: Tensor, mask: Tensor | None = None, adapted: bool = True
+        self,
+        x: Tensor,
+        angles: Tensor,
+        matrices: Sequence[Sequence[Tensor]] | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
-        """All decoder layers over x [B, L, D], with the adapters or as SmolLM2 is."""
-        cos, sin = angles.cos(), angles.sin()
-        width, model = angles.shape[-1], self.model
-        for frozen, low in zip(model.language.layers, model.adapters.layers, strict=True):
-            p = frozen_params(frozen)
-            if adapted:
-                more = (low_params(low), model.scale, mask, self.epsilon)
-                x = self.adapted_block(x, cos, sin, width, p, *more)
-            else:
-                x = self.text_block(x, cos, sin, width, as_params(p), mask, self.epsilon)
+        """All decoder layers over x [B, L, D], with these matrices or as SmolLM2 is."""
+        cos, sin, width = angles.cos(), angles.sin(), angles.shape[-1]
+        given = matrices or list(zip(*(f.unbind() for f in self.frozen.values()), strict=True))
+        for layer, own in zip(self.model.language.layers, given, strict=True):
+            x = self.text_block(x, cos, sin, width, as_params(layer, own), mask, self.epsilon)
         return x
 
     def losses(  # type: ignore[override]
@@ -129,16 +124,19 @@ class SmolForward(Forward):
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
         at = (batch.labels.flatten() >= 0).nonzero()[:, 0]
         features, seen = self.see(batch.images)
-        x = self.read(seen, batch.text, rows, columns, batch.alone).flatten(0, 1)[at]
+        own = self.adapted()
+        x = self.read(seen, batch.text, rows, columns, batch.alone, own).flatten(0, 1)[at]
         said, worth = batch.labels.flatten()[at], batch.weights.flatten()[at]
         language = self.model.language
         answer = self.counted_loss(x, language.norm, language.embed, said, worth, self.epsilon)
         features = features.flatten(0, 1)
         target = batch.glyph_target(len(features), head.out_features)
         glyph = self.glyph_loss(features, head.weight, head.bias, target, UP)
-        return answer, glyph, self.plain_loss(batch.plain)
+        return answer, glyph, self.plain_loss(batch.plain, own)
 
-    def plain_loss(self, text: Tensor | None) -> Tensor:
+    def plain_loss(
+        self, text: Tensor | None, matrices: Sequence[Sequence[Tensor]] | None = None
+    ) -> Tensor:
         """How far the adapters lead SmolLM2 from itself on conversations [M, L] of text alone."""
         language, config = self.model.language, self.model.config.text_config
         if text is None:
@@ -149,6 +147,6 @@ class SmolForward(Forward):
         angles = line_angles(text.shape[1], width, theta, text.device)
         at = (text.flatten() != self.codec.PAD).nonzero()[:, 0]
         with torch.no_grad():
-            base = self.decode(x, angles, adapted=False).flatten(0, 1)[at]
-        now = self.decode(x, angles).flatten(0, 1)[at]
+            base = self.decode(x, angles).flatten(0, 1)[at]
+        now = self.decode(x, angles, matrices or self.adapted()).flatten(0, 1)[at]
         return self.divergence(now, base, language.norm, language.embed, self.epsilon)
