@@ -7,6 +7,7 @@
   `{v}` in a label and a colon, a line of its own, or a sentence with a full stop) and `ask`;
   `check` has pairs of a yes-no question and the value for which the answer is yes. `ask` may
   use `{other}` for the value of the fact whose `id` is `other`, if that is shown, too;
+- `reckon` is what facts come to: `of` (ids, or a number of times), `by` ("+", "-" or "x"), `ask`;
 - records are rows of a table or list: `n` (least, most), `noun` (their plural), `cols` (a
   template each), `heads` (column headings), `say` (a row as one line), `ask` (question and
   the column of its answer; `{col}` is the row's value), `most` and `least` (question, column

@@ -7,15 +7,14 @@ reckons with text, a step for each token.
 """
 
 import random
-import re
 from typing import Final
 
 from pocket.document import Question
 from pocket.questions.derived import Table, called, fields, listed, numbers, table
+from pocket.questions.reckoning import working
 from pocket.questions.templates import phrased
 
 KIND: Final = "free"
-AMOUNT: Final = re.compile(r"(\D*?)(\d{1,6}(?:\.\d{1,2})?)(\D*)")
 LONGEST: Final = 140  # bytes of an answer
 TOGETHER: Final = (
     "How much are {a} and {b} together?", "What do {a} and {b} add up to in {g}?",
@@ -111,13 +110,8 @@ def _of_rows(rng: random.Random, found: Table) -> list[Question]:
         out.append(_put(rng, BOTH, answer, a=row[0], g=heads[g], h=heads[h]))
     row = rng.choice(rows)
     if SUMMED[0] <= len(row) - 1 <= SUMMED[1] and all(cell.isdecimal() for cell in row[1:]):
-        out.append(_put(rng, ACROSS, _working(row[1:], sum(map(int, row[1:]))), a=row[0]))
+        out.append(_put(rng, ACROSS, working(row[1:], "+") or "", a=row[0]))
     return out
-
-
-def _working(terms: list[str], result: object, sign: str = "+") -> str:
-    """What is reckoned, as it is written down: "12 + 30 = 42"."""
-    return f"{f' {sign} '.join(terms)} = {result}"
 
 
 def _reckoned(
@@ -125,33 +119,26 @@ def _reckoned(
     slots: dict[str, str],
 ) -> list[Question]:  # fmt: skip
     """Sums, differences, shares and limits, where all cells of a column are figures of one kind."""
-    values, found = numbers(column), [AMOUNT.fullmatch(text) for text in column]
-    if values is None or not all(found):
+    values, (one, other) = numbers(column), pair
+    if values is None or working(column, "+") is None:
         return []
-    cells = [m.groups() for m in found if m]
-    places = {len(digits.partition(".")[2]) for _, digits, _ in cells}
-    if len(places) > 1:
-        return []
-    before, _, after = cells[0]
-    digits, (one, other) = places.pop(), pair
     out = list[Question]()
 
-    def add(forms: tuple[str, ...], terms: list[str], value: float, sign: str, **n: str) -> None:
-        result = f"{before}{value:.{digits}f}{after}"
-        out.append(_put(rng, forms, _working(terms, result, sign), **slots, **n))
+    def add(forms: tuple[str, ...], terms: list[str], sign: str, **n: str) -> None:
+        if worked := working(terms, sign):
+            out.append(_put(rng, forms, worked, **slots, **n))
 
-    add(TOGETHER, [column[one], column[other]], values[one] + values[other], "+")
-    if values[one] > values[other]:
-        add(APART, [column[one], column[other]], values[one] - values[other], "-")
+    add(TOGETHER, [column[one], column[other]], "+")
+    add(APART, [column[one], column[other]], "-")
     if SUMMED[0] < len(column) <= SUMMED[1]:
-        add(DOWN, column, sum(values), "+")
+        add(DOWN, column, "+")
     if "price" in slots["g"].lower():
         n = rng.choice(tuple(MANY))
-        add(TIMES, [str(n), column[one]], n * values[one], "x", n=rng.choice((str(n), MANY[n])))
-    whole = [n for n in OF if after.strip() == "%" and (n * values[one]) % 100 == 0]
-    if whole and not before:
+        add(TIMES, [str(n), column[one]], "x", n=rng.choice((str(n), MANY[n])))
+    whole = [n for n in OF if column[one].endswith("%") and (n * values[one]) % 100 == 0]
+    if whole:
         n = rng.choice(whole)
-        worked = _working([f"{values[one]:g}%", str(n)], round(n * values[one] / 100), "of")
+        worked = f"{column[one]} of {n} = {round(n * values[one] / 100)}"
         out.append(_put(rng, PART, worked, n=str(n), **slots))
     less = [name for name, value in zip(names, values, strict=True) if value < values[one]]
     if 0 < len(less) < 5:

@@ -2,12 +2,14 @@
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocket.content.topic import SLOT, Filler, figure, topics
 from pocket.document import Question
+from pocket.questions.freeform import KIND
+from pocket.questions.reckoning import working
 from pocket.questions.templates import ABSENT, typed
 
 LABELLED: Final = re.compile(r"^([^{}:]{1,32}): \{v\}$")
@@ -94,6 +96,7 @@ def _facts(fill: Filler, topic: Mapping[str, Any], made: Plan, room: int) -> lis
     for fact, value in shown:
         made.facts.append(_write(fill, fact, value, made.layout))
         made.questions += _asked(fill, fact, value, known)
+    made.questions += _reckoned(fill, topic.get("reckon", ()), known)
     return [
         text
         for i, fact in enumerate(pool)
@@ -132,6 +135,20 @@ def _asked(
     out = [typed(rng, fill(text, known), value) for text in rng.sample(ways, min(2, len(ways)))]
     for text, truth in fact.get("check", ()):
         out.append(typed(rng, fill(text, known), "yes" if value == truth else "no", "yes_no"))
+    return out
+
+
+def _reckoned(
+    fill: Filler, entries: Sequence[Mapping[str, Any]], known: Mapping[str, str]
+) -> list[Question]:
+    """What two or more of the shown facts come to."""
+    out = []
+    for entry in entries:
+        terms = [
+            known.get(term, "") if isinstance(term, str) else str(term) for term in entry["of"]
+        ]
+        if worked := working(terms, entry["by"]):
+            out.append(typed(fill.rng, fill(entry["ask"], known), worked, KIND))
     return out
 
 

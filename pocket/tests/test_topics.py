@@ -1,6 +1,7 @@
 """Topics: every template can be filled, every question is answered by what is shown."""
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from pocket.content import topic
 from pocket.content.charts import chart_maker
 from pocket.content.topic import GENERATORS, LAYOUTS, SLOT, SPECIAL
 from pocket.questions.charts import chart_questions
+from pocket.questions.freeform import KIND
+from pocket.questions.reckoning import working
 from pocket.questions.topics import plan
 
 ALL = [*topic.topics(), *topic.topics(held=True)]
@@ -23,7 +26,8 @@ def slots(text: str | list[str]) -> set[str]:
 @pytest.mark.parametrize("made", ALL, ids=[t["name"] for t in ALL])
 def test_a_topic_is_written_as_the_format_wants(made: dict[str, Any]) -> None:
     known = set(GENERATORS) | set(SPECIAL)
-    assert set(made) <= {"name", "layouts", "heads", "head_ask", "facts", "records", "held"}
+    parts = {"name", "layouts", "heads", "head_ask", "facts", "records", "reckon", "held"}
+    assert set(made) <= parts
     assert made["layouts"] and set(made["layouts"]) <= set(LAYOUTS)
     assert made.get("facts") or made.get("records")
     assert slots(made.get("heads", [])) <= known
@@ -33,6 +37,9 @@ def test_a_topic_is_written_as_the_format_wants(made: dict[str, Any]) -> None:
         assert slots(fact["v"]) <= known, fact
         assert all("{v}" in say and slots(say) <= known | {"v"} for say in fact["say"]), fact
         assert len(fact["ask"]) >= 2 and slots(fact["ask"]) <= ids, fact
+    for entry in made.get("reckon", ()):
+        assert set(entry) == {"of", "by", "ask"} and entry["by"] in "+-x" and entry["ask"], entry
+        assert {term for term in entry["of"] if isinstance(term, str)} <= ids, entry
     if "records" in made:
         check_records(made, known)
 
@@ -64,7 +71,7 @@ def test_an_answer_stands_in_the_document(held: bool) -> None:
         assert made.questions
         for q in made.questions:
             assert "{" not in q.text
-            if q.kind not in ("absent", "yes_no", "count"):
+            if q.kind not in ("absent", "yes_no", "count", KIND):
                 assert q.answer in shown, (made.topic, q)
 
 
@@ -115,3 +122,36 @@ def test_a_question_about_a_chart_is_answered_by_its_figures() -> None:
     natural = {form.rstrip("?").lower() for form in about["most"]}
     found = [q for q in asked if any(n in q.text.lower() for n in natural)]
     assert found and all(q.answer == best for q in found)
+
+
+def test_facts_come_to_what_is_reckoned() -> None:
+    seen: dict[str, str] = {}
+    for seed in range(1200):
+        made = plan(random.Random(f"reckon/{seed}"), 9)
+        for q in made.questions:
+            if q.kind == KIND:
+                terms = re.split(r" [-+x] ", q.answer.partition(" = ")[0])
+                shown = "\n".join(fact.text for fact in made.facts)
+                assert all(term in shown for term in terms if not term.isdigit()), q
+                seen[made.topic] = q.answer
+    assert len(seen) > 12
+
+
+@pytest.mark.parametrize(
+    ("terms", "sign", "worked"),
+    [
+        (["12", "30"], "+", "12 + 30 = 42"),
+        (["£2.20", "£0.80", "£1.00"], "+", "£2.20 + £0.80 + £1.00 = £4.00"),
+        (["40 km", "15 km"], "-", "40 km - 15 km = 25 km"),
+        (["15", "40"], "-", None),
+        (["3", "$1.25"], "x", "3 x $1.25 = $3.75"),
+        (["20:05", "18:30"], "-", "20:05 - 18:30 = 1:35"),
+        (["18:30", "20:05"], "-", None),
+        (["12", "$3"], "+", None),
+        (["1.50", "2"], "+", None),
+        (["a few", "2"], "+", None),
+        (["", "2"], "x", None),
+    ],
+)
+def test_what_is_reckoned_has_its_working(terms: list[str], sign: str, worked: str | None) -> None:
+    assert working(terms, sign) == worked

@@ -20,6 +20,7 @@ from pocket.models.batch import Batch
 from pocket.models.config import PATCH, UNIT, scaled, text_length
 from pocket.questions.comparisons import comparisons
 from pocket.questions.derived import revised
+from pocket.questions.freeform import KIND
 from pocket.training.packing import pack
 
 STRETCHED_SHARE: Final = 0.15
@@ -137,7 +138,8 @@ def make_batch(options: BatchOptions, index: int, progress: float, world: int = 
         drawing = draw_document(rng, *drawn, names, options.pages, early=names is not None)
         document = stretched(drawing, width, height)
         images[i] = np.asarray(document.image)
-        turns.append([pack(order, document.questions, length, hidden) for order in orders])
+        asked = [q for q in document.questions if q.kind != KIND]  # it has no language for those
+        turns.append([pack(order, asked, length, hidden) for order in orders])
         p, c = glyph_targets(document)
         patches.append(p + i * 4 * n)
         classes.append(c)
