@@ -35,8 +35,7 @@ from pocket.training.packing import pack
 SCENES: Final = 0.07  # pictures without a word
 BESIDE: Final = 0.06  # documents in such a picture
 LARGE_TYPE: Final = 0.09  # few words, in letters of any size
-WORDED: Final = 0.22  # pages of everyday life and of programs, asked in people's words: stored
-# pages of a browser where there are some, or `content/topics`
+WORDED: Final = 0.22  # asked in people's words: stored pages where there are any, or leaflets
 FAULTS: Final = 0.14  # kinds that the first pocket reads worst in pictures by other hands
 FAULTY: Final = (
     "tables", "ledgers", "grids", "leaflets", "controls", "workboards", "panels", "terminals",
