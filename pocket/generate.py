@@ -31,10 +31,12 @@ class ForTraining:
     describes.
 
     Attributes:
-        pages: A folder of stored documents, mixed in at `mixture.STORED`, or none.
+        pages: A folder of stored documents to mix in, or none.
+        stored: The share of those.
     """
 
     pages: Path | None = None
+    stored: float = mixture.STORED
 
 
 def make_document(
@@ -65,8 +67,9 @@ def make_document(
         RuntimeError: if none of twenty drawings has anything to be asked, which does not happen.
     """
     pages, fast = (training.pages, True) if training else (None, False)
+    stored = training.stored if training else 0.0
     rng = random.Random(f"{split}/{seed}/{width}x{height}")
-    if pages is not None and rng.random() < mixture.STORED:
+    if pages is not None and rng.random() < stored:
         document = shards.draw(rng, pages, width, height)
         if document is not None:
             return degrade(rng, document, severity, fast) if severity > 0 else document

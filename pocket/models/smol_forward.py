@@ -3,7 +3,7 @@
 It computes what the assembled checkpoint computes (a test holds the two together).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -24,6 +24,11 @@ def as_params(layer: Any, matrices: Sequence[Tensor]) -> tuple[Any, ...]:
     q, k, v, o, gate, up, down = matrices
     n1, n2 = layer.input_layernorm, layer.post_attention_layernorm
     return n1, q, None, k, None, v, None, o, n2, gate, up, down
+
+
+def by_layer(matrices: Iterable[Tensor]) -> list[tuple[Tensor, ...]]:
+    """Every layer's matrices, of those of one name [layers, rows, columns]."""
+    return list(zip(*(stack.unbind() for stack in matrices), strict=True))
 
 
 def counted_loss(x: Tensor, norm: Tensor, embed: Tensor, said: Tensor, worth: Tensor,
@@ -56,6 +61,7 @@ class SmolForward(Forward):
             self.divergence = torch.compile(divergence, dynamic=True)
         layers = model.language.layers
         self.frozen = {n: torch.stack([getattr(one, n) for one in layers]) for n in matrix_names()}
+        self.unchanged = by_layer(self.frozen.values())
         self.codec, self.epsilon = codec, float(model.config.text_config.rms_norm_eps)
         self.prefix = torch.tensor(codec.prefix(), device=model.device)
 
@@ -76,8 +82,8 @@ class SmolForward(Forward):
         for name, frozen in self.frozen.items():
             up, down = (torch.stack([getattr(one[name], x) for one in layers]) for x in FACTORS)
             changed = frozen + self.model.scale * (up @ down)
-            sums.append(changed.to(dtype or changed.dtype).unbind())
-        return list(zip(*sums, strict=True))
+            sums.append(changed.to(dtype or changed.dtype))
+        return by_layer(sums)
 
     def read(
         self,
@@ -107,13 +113,12 @@ class SmolForward(Forward):
         self,
         x: Tensor,
         angles: Tensor,
-        matrices: Sequence[Sequence[Tensor]] | None = None,
+        matrices: Sequence[Sequence[Tensor]],
         mask: Tensor | None = None,
     ) -> Tensor:
-        """All decoder layers over x [B, L, D], with these matrices or as SmolLM2 is."""
+        """All decoder layers over x [B, L, D], with these matrices, a sequence for each."""
         cos, sin, width = angles.cos(), angles.sin(), angles.shape[-1]
-        given = matrices or list(zip(*(f.unbind() for f in self.frozen.values()), strict=True))
-        for layer, own in zip(self.model.language.layers, given, strict=True):
+        for layer, own in zip(self.model.language.layers, matrices, strict=True):
             x = self.text_block(x, cos, sin, width, as_params(layer, own), mask, self.epsilon)
         return x
 
@@ -147,6 +152,6 @@ class SmolForward(Forward):
         angles = line_angles(text.shape[1], width, theta, text.device)
         at = (text.flatten() != self.codec.PAD).nonzero()[:, 0]
         with torch.no_grad():
-            base = self.decode(x, angles).flatten(0, 1)[at]
+            base = self.decode(x, angles, self.unchanged).flatten(0, 1)[at]
         now = self.decode(x, angles, matrices or self.adapted()).flatten(0, 1)[at]
         return self.divergence(now, base, language.norm, language.embed, self.epsilon)

@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
     p.add_argument("--seed", type=int, default=SEED, help="of the batches")
     p.add_argument("--tiny", action="store_true", help="very small models, to try it")
     args = p.parse_args(argv)
-    words = ["--family", args.family, "--out", str(args.out), "--start", str(args.models[0])]
+    words = ["--family", args.family, "--out", str(args.out)]
     words += ["--no-compile", "--echo", "1", "--alone", "0.5", "--cost", str(args.cost)]
     words += ["--largest", str(args.largest), "--seed", str(args.seed)]
     words += ["--pages", str(args.pages)] if args.pages else []

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from pocket import mixture
 from pocket.augmentation.degradation import stretched
 from pocket.document import Document
 from pocket.generate import ForTraining, make_document, pick_size, tall_size
@@ -82,6 +83,7 @@ def draw_document(
     names: tuple[str, ...] | None,
     pages: Path | None,
     early: bool = False,
+    stored: float = mixture.STORED,
 ) -> Document:
     """A document to train on.
 
@@ -94,22 +96,18 @@ def draw_document(
         names: The renderers to draw from; None: all.
         pages: A folder of stored documents to mix in, or none.
         early: Whether to degrade it less, and to mix nothing in.
+        stored: The share of stored documents.
     """
-    severity, stored = (0.4, None) if early else (1.0, pages)
+    severity, mixed = (0.4, None) if early else (1.0, pages)
     seed, w, h = rng.getrandbits(48), width, height
     if rng.random() < STRETCHED_SHARE:
         by = rng.uniform(1 / STRETCH, STRETCH)
         w, h = (max(224, round(w * by)), h) if rng.random() < 0.5 else (w, max(224, round(h * by)))
-    document = make_document(seed, w, h, "train", names, severity, ForTraining(stored))
-    return stretched(asked_more(rng, document), width, height)
-
-
-def asked_more(rng: random.Random, document: Document) -> Document:
-    """The document with the questions that training adds, and in other words."""
+    document = make_document(seed, w, h, "train", names, severity, ForTraining(mixed, stored))
     whole = next((q.answer for q in document.questions if q.kind == "transcribe"), "")
     compared = comparisons(rng, whole)
     document.questions = revised(rng, document.questions) + compared
-    return document
+    return stretched(document, width, height)
 
 
 def make_batch(options: BatchOptions, index: int, progress: float, world: int = 1) -> Batch:

@@ -5,7 +5,7 @@ horizon that grows with the run: Karras et al., "Analyzing and improving the tra
 diffusion models", CVPR 2024.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,10 @@ class RunningMean:
 
     Args:
         params: What is averaged, on its device.
-        share: In (0, 1]. A step's weight falls to 1/e of the newest's after that share.
+        share: In (0, 1]. Step s of t weighs (s / t) ** (1 / share - 1) times what step t does.
     """
 
-    def __init__(self, params: Sequence[Tensor], share: float) -> None:
+    def __init__(self, params: Iterable[Tensor], share: float) -> None:
         self.params, self.share, self.steps = list(params), share, 0
         self.mean = [p.detach().clone() for p in self.params]
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pocket import shards
+from pocket import mixture
 from pocket.augmentation import raster
-from pocket.augmentation.degradation import degrade, stretched
+from pocket.augmentation.degradation import stretched
 from pocket.content import plain
 from pocket.document import Document, Question
 from pocket.layouts import scenery
@@ -23,7 +23,6 @@ from pocket.questions.declining import declined
 from pocket.questions.freeform import freeform
 from pocket.training.data import (
     BatchOptions,
-    asked_more,
     curriculum,
     draw_document,
     glyph_targets,
@@ -128,12 +127,7 @@ def pictured(
     kinds = ("scene", "beside", "large", "worded", "fault", "usual")
     shares = (SCENES, BESIDE, LARGE_TYPE, WORDED, FAULTS)
     kind = rng.choices(kinds, (*shares, 1 - sum(shares)))[0]
-    stored = None
-    if kind == "worded" and run.pages and names is None:
-        stored = shards.draw(rng, run.pages, *size)
-    if stored:
-        document = degrade(rng, asked_more(rng, stored), fast=True)
-    elif kind == "scene":
+    if kind == "scene":
         image = scenery.draw(rng, *size)
         document = Document(image, np.zeros((0, 3), np.float32), declined(rng, asked), "scenery")
     elif kind == "large":
@@ -142,7 +136,8 @@ def pictured(
         document = surrounded(rng, size, run)
     else:
         chosen = names or {"worded": ("leaflets",), "fault": (rng.choice(FAULTY),)}.get(kind)
-        document = draw_document(rng, *size, chosen, run.pages, early=names is not None)
+        stored = 1.0 if kind == "worded" else mixture.STORED
+        document = draw_document(rng, *size, chosen, run.pages, names is not None, stored)
     if kind != "scene" and rng.random() < FREE:
         whole = next((q.answer for q in document.questions if q.kind == "transcribe"), "")
         document.questions = document.questions + freeform(rng, whole)

@@ -62,7 +62,7 @@ class Trainer:
         self.forward = self.passes(self.model, compile_blocks=cuda and not args.no_compile)
         self.optimisers = self.updates(args)
         self.params = [*self.model.parameters(), *self.head.parameters()]
-        self.mean = RunningMean(self.params, args.mean) if args.mean else None
+        self.mean = RunningMean(self.model.parameters(), args.mean) if args.mean else None
         self.clock = Clock(args)
         self.images = 0
         self.log: list[dict[str, float]] = []

@@ -6,19 +6,18 @@ Such a page is hard for what surrounds an answer: other names, figures and headi
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from pocket.document import Question
 from pocket.layouts.html import cards, charts, programs
-from pocket.layouts.html.parts import Made
+from pocket.layouts.html.parts import Made, Template
 from pocket.layouts.html.topics import leaflet
 from pocket.layouts.style import PageStyle
 from pocket.questions.templates import ABSENT
 
 # parts whose questions name what they ask for, so that they are clear beside any other part
-FIGURES: Final[tuple[Callable[[random.Random, PageStyle, float], Made], ...]] = (
+FIGURES: Final[tuple[Template, ...]] = (
     cards.gallery, cards.roster, cards.ranking, charts.columns, charts.meters, charts.pie,
     programs.stats,
 )  # fmt: skip

@@ -7,14 +7,14 @@ the page that the frame makes unclear are left out.
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pocket.content import formats, words
 from pocket.content.colours import ink_on
 from pocket.document import Question
-from pocket.layouts.html.parts import E, Made, css
+from pocket.layouts.html.parts import E, Made, Template, css
 from pocket.layouts.style import PageStyle
 from pocket.questions.templates import ABSENT, careless, worded
 
@@ -69,7 +69,7 @@ def is_framed(seed: int, template: str) -> bool:
 
 
 def framed(
-    template: Callable[[random.Random, PageStyle, float], Made],
+    template: Template,
     rng: random.Random,
     style: PageStyle,
     size: float,

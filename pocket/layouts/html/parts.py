@@ -2,12 +2,14 @@
 
 import html
 import random
+from collections.abc import Callable
 
 from pocket.content.colours import Colour, hsv, ink_on
 from pocket.document import Question
 from pocket.layouts.style import PageStyle
 
 Made = tuple[str, list[Question]]
+Template = Callable[[random.Random, PageStyle, float], Made]
 E = html.escape
 
 

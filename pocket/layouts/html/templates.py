@@ -4,7 +4,6 @@ Each template returns markup and the questions; `pocket.browser` renders it.
 """
 
 import random
-from collections.abc import Callable
 from typing import Final
 
 from pocket.content import formats, lexicon, prose, words
@@ -17,7 +16,7 @@ from pocket.layouts.html import cards
 from pocket.layouts.html import programs as more
 from pocket.layouts.html.charts import columns, meters, pie
 from pocket.layouts.html.composed import composed
-from pocket.layouts.html.parts import E, Made, heading
+from pocket.layouts.html.parts import E, Made, Template, heading
 from pocket.layouts.html.topics import leaflet
 from pocket.layouts.style import PageStyle
 from pocket.questions.fields import field_questions
@@ -250,7 +249,6 @@ def shop(rng: random.Random, style: PageStyle, size: float) -> Made:
     )
 
 
-Template = Callable[[random.Random, PageStyle, float], Made]
 TEMPLATES: Final[dict[str, Template]] = {
     "table": table, "fields": fields, "article": article, "bill": bill, "prices": prices,
     "meters": meters, "columns": columns, "pie": pie, "inbox": inbox, "code": more.code,
