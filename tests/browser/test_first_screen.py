@@ -74,6 +74,21 @@ def test_on_a_phone_ask_brings_the_answers_into_view(visit: Visit) -> None:
     page.emulate_media(reduced_motion="no-preference")
 
 
+def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit, shoot: Shoot) -> None:
+    """320 pixels: what WCAG 1.4.10 asks for."""
+    page = visit(320, 720)
+    tabs = page.locator("#parts > .tab-wrapper .tab-container:not(.visually-hidden) [role=tab]")
+    expect(tabs).to_have_count(4)
+    for number in range(4):
+        tabs.nth(number).click()
+        assert all(in_view(page, "#parts > .tab-wrapper [role=tab]"))
+        assert page_width(page) <= 320
+        buttons = page.locator("#ask, #stop, #collection-ask, #collection-stop")
+        for box in (button.bounding_box() for button in buttons.all() if button.is_visible()):
+            assert present(box)["x"] + present(box)["width"] <= 320
+        shoot(page, f"narrow-{number}")
+
+
 def test_focus_follows_ask_by_keyboard(visit: Visit) -> None:
     page = visit(1280, 720)
     page.locator("#ask").focus()

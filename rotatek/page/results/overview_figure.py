@@ -155,11 +155,11 @@ def _within_bytes(cells: Sequence[Cell]) -> dict[str, str]:
 def sentence(found: Sequence[Best], whole: float) -> str:
     """What each method needs to stay within `NEAR` of the uncompressed score."""
     near = {best.name: best.nearest(whole - NEAR) for best in found}
-    reached = sorted((cell.live, name, cell.row) for name, cell in near.items() if cell)
+    reached = sorted((cell.live, name) for name, cell in near.items() if cell)
     missed = [name for name, cell in near.items() if cell is None]
-    parts = [f"{name} {percent(share)}" for share, name, _ in reached]
+    parts = [f"{name} {percent(share)}" for share, name in reached]
     if reached:
-        share, name, words = reached[0]
-        parts[0] = f"{name} needs {percent(share)} of the live bytes ({words})"
+        share, name = reached[0]
+        parts[0] = f"{name} needs {percent(share)} of the live bytes"
     told = f"Within two points of the uncompressed {100 * whole:.1f} %, {', '.join(parts)}"
     return told + (f"; {', '.join(missed)} do not get there." if missed else ".")
