@@ -40,6 +40,7 @@ OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "settings": {"nargs": "+", "metavar": "NAME", "help": "only these settings"},
     "short": {"action": "store_true", "help": "greedy, at the smaller picture"},
     "side": {"type": int, "help": "pixels of a page's longer edge"},
+    "sides": {"nargs": "+", "type": int, "metavar": "PIXELS", "help": "of a picture's longer edge"},
     "suite": {
         "type": Path,
         "required": True,
@@ -158,6 +159,11 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "quantized-cache": Benchmark(
         "quantized_cache:quantized_cache", "How do transformers' own caches compare?",
         "a minute of two cores", ("model", "device", "dtype", "image", "question", "tokens"),
+        gpu=False,
+    ),
+    "processor": Benchmark(
+        "processor:processor", "What do settings cost on a processor?", "3 minutes of two cores",
+        ("model", "image", "question", "sides", "settings", "tokens", "rounds"),
         gpu=False,
     ),
     "stored-sizes": Benchmark(
