@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Final
 
 from pocket.content import formats, lexicon, shops, tills
 from pocket.content.slips import CENTRE, LEFT, RIGHT, Cell, Slip
@@ -12,6 +13,9 @@ from pocket.layouts.pillow.till_items import put_items
 from pocket.layouts.style import PageStyle
 from pocket.questions.templates import ask, careless
 from pocket.questions.tills import asked, missing
+
+DATED: Final = 0.1  # of the tills that name the shop first print the date right below its name
+OUTLET: Final = 0.14  # ... and name the outlet, or the company behind a brand, at the end
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -37,6 +41,8 @@ def _slip(rng: random.Random, items: int, budget: int) -> Slip:
         till.slip.gap(rng.choice((0.5, 1, 2)))
         _head(till)
     _foot(till)
+    if not below and rng.random() < OUTLET:
+        _outlet(till)
     slip = till.slip
     slip.questions += missing(rng, till.shown, slip.text)
     if len(slip.text.encode()) <= budget:
@@ -71,6 +77,9 @@ def _head(till: Till) -> None:
                  wide=shape[1], bold=rng.random() < 0.4)  # fmt: skip
     till.note(sort, shop.name)
     till.note(sort, shop.name)
+    if "date" not in till.shown and rng.random() < DATED:
+        for label, value in _when(till):
+            slip.say(f"{label}{till.joint}{value}" if label else value, align)
     below = [("register", shop.register, shop.register)] if shop.register and not behind else []
     if not first_address:
         below += [("address", text, text) for text in shop.address]
@@ -110,7 +119,7 @@ def _facts(till: Till) -> None:
         slip.gap(0.5)
     elif till.rule:
         till.line()
-    pairs = _when(till)
+    pairs = [] if "date" in till.shown else _when(till)
     for what in rng.sample(list(tills.FACTS), rng.choice((0, 1, 2, 2, 3, 4, 5))):
         labels, make = tills.FACTS[what]
         label, value = rng.choice(labels.split("|")), make(rng)
@@ -156,7 +165,7 @@ def _print_facts(till: Till, pairs: list[tuple[str, str]]) -> None:
     """In one column, in two, or with the values in line."""
     rng, slip = till.rng, till.slip
     way = rng.choice(("runs", "column", "column", "ends", "two"))
-    widest = max(len(label) for label, _ in pairs)
+    widest = max((len(label) for label, _ in pairs), default=0)
     place = min(0.45, (widest + 2) / 34)
     while pairs:
         label, value = pairs.pop(0)
@@ -348,3 +357,19 @@ def _foot(till: Till) -> None:
         slip.say(text, CENTRE if rng.random() < 0.85 else LEFT)
     if lines:
         till.note("footer", lines[-1])
+
+
+def _outlet(till: Till) -> None:
+    """A second name below everything else, which is not asked for as the company's."""
+    rng, slip = till.rng, till.slip
+    other = shops.shop(rng, till.cased)
+    name = " ".join(other.lines)
+    if rng.random() < 0.4:
+        name += rng.choice((" @ ", "@", " - ", ", ")) + till.cased(lexicon.word(rng))
+    lines = [name, *other.address[-1:]] if rng.random() < 0.4 else [name]
+    if other.tax and rng.random() < 0.5 and "tax_number" not in till.shown:
+        lines.append(other.tax[0])
+        till.note("tax_number", other.tax[1])
+    slip.gap(rng.choice((0, 0.5, 1)))
+    for text in lines:
+        slip.say(text)
