@@ -8,7 +8,7 @@ shift 2
 # A machine left alone for half a minute is another one.
 [ -z "$GO_ON" ] || [ -f "$run/checkpoint.pt" ] || { echo "$run: no checkpoint here" && exit 2; }
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/mpl HF_HUB_DISABLE_PROGRESS_BARS=1
-export TORCHINDUCTOR_COMPILE_THREADS=4 TOKENIZERS_PARALLELISM=false
+export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-4} TOKENIZERS_PARALLELISM=false
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 log="$result/train.log"
 if [ "$gpus" -gt 1 ]; then

@@ -18,6 +18,7 @@
 # Nothing else may run on these GPUs: an evaluation of 30 GB beside it left too little memory.
 # RATE: 1.5e-3 on one GPU, times the root of their number on more; from trained weights 6e-4.
 # COST: decoder tokens of a batch on one GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB).
+# LARGEST: visual tokens of the largest pictures, as many as the model is given when it serves.
 # RUN: the run's folder.
 # Frozen or adapted? FROZEN=1 (tower and connector alone) against RANK=32: two minutes each (MINUTES=2,
 # another RUN) say what adapting buys.
@@ -44,7 +45,7 @@ gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
 workers=${WORKERS:-$((13 * (gpus > 0 ? gpus : 1)))}
 case $gpus in 4) rate=3e-3 ;; 2 | 3) rate=2.1e-3 ;; *) rate=1.5e-3 ;; esac
 case $gpus in 3 | 4) echo=1 ;; *) echo=2 ;; esac
-common="--family smol --echo ${ECHO:-$echo} --alone 0.35 --glyph-weight 0.2 --largest ${LARGEST:-1024}"
+common="--family smol --echo ${ECHO:-$echo} --alone 0.35 --glyph-weight 0.2 --largest ${LARGEST:-1440}"
 common="$common --cost ${COST:-56000} --seed ${SEED:-501} --rank ${RANK:-32} --mean ${MEAN:-0.2}"
 begin="--start $start ${HEAD:+--head $HEAD}"
 if [ -n "$TINY" ]; then # a very small model from nothing
