@@ -28,6 +28,7 @@ STRETCHED_SHARE: Final = 0.15
 STRETCH: Final = 1.2
 USUAL: Final = 1024  # visual tokens of the largest pictures, unless a run is to have larger ones
 MORE: Final = 0.45  # share of the steps that have those
+FEW: Final = 400  # visual tokens, up to which pictures have any multiple of 6
 Size = tuple[int, int]  # width and height in pixels
 EASY: Final = ("signs", "pages", "forms", "screens", "tables")
 
@@ -179,13 +180,14 @@ def curriculum(
 def bucket(width: int, height: int, most: int) -> tuple[int, int]:
     """The nearest size of a multiple of 6 visual tokens; those below 100 tokens stay.
 
-    The attention of cuDNN spends 110 ms on a plan for every new count of tokens.
+    The attention of cuDNN spends 110 ms on a plan for every new count of tokens, so counts of more
+    than `FEW` tokens are multiples of 24 where that changes no side by more than two.
     """
     w, h = width // UNIT, height // UNIT
     if w * h < 100:
         return width, height
     near = [(a, b) for a in range(w - 2, w + 3) for b in range(h - 2, h + 3)]
-    for step in (24, 6) if w * h > USUAL else (6,):
+    for step in (24, 6) if w * h > FEW else (6,):
         fit = [s for s in near if min(s) >= 8 and s[0] * s[1] % step == 0 and s[0] * s[1] <= most]
         if fit:
             break

@@ -15,7 +15,7 @@ from pocket.questions.templates import ask, careless
 from pocket.questions.tills import asked, missing
 
 DATED: Final = 0.1  # of the tills that name the shop first print the date right below its name
-OUTLET: Final = 0.14  # ... and name the outlet, or the company behind a brand, at the end
+OUTLET: Final = 0.14  # ... and name the outlet, or the company behind a brand, below the sums
 
 
 def draw(rng: random.Random, style: PageStyle) -> Document:
@@ -40,9 +40,9 @@ def _slip(rng: random.Random, items: int, budget: int) -> Slip:
     if below:
         till.slip.gap(rng.choice((0.5, 1, 2)))
         _head(till)
-    _foot(till)
-    if not below and rng.random() < OUTLET:
+    elif rng.random() < OUTLET:
         _outlet(till)
+    _foot(till)
     slip = till.slip
     slip.questions += missing(rng, till.shown, slip.text)
     if len(slip.text.encode()) <= budget:
@@ -360,7 +360,7 @@ def _foot(till: Till) -> None:
 
 
 def _outlet(till: Till) -> None:
-    """A second name below everything else, which is not asked for as the company's."""
+    """A second name below the sums, which is not asked for as the company's."""
     rng, slip = till.rng, till.slip
     other = shops.shop(rng, till.cased)
     name = " ".join(other.lines)
