@@ -2,14 +2,15 @@
 
 A model answers one question about a picture at several sizes, under every setting in turns. The
 first token counts from a request whose vision features are kept, a step is the median of the later
-tokens. A ratio is the median over the rounds of a setting's time to the uncompressed cache's in the
-same round, once by the clock and once in processor time of all threads, which other programs
-disturb less. `OMP_NUM_THREADS` in the environment says how many threads there are.
+tokens. A ratio is the median over the rounds, but for the first, of a setting's time to the
+uncompressed cache's in the same round: once by the clock and once in processor time of all threads,
+which other programs disturb less. `OMP_NUM_THREADS` in the environment says how many there are.
 """
 
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from operator import truediv
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +30,7 @@ ARMS: Final[Mapping[str, Settings]] = {
     "2 bits": Settings.of(bits=2.0),
     ".75 bits": Settings.of(bits=0.75),
 }
-SIDES: Final = (480, 1100)  # pixels
+SIDES: Final = (480, 1250)  # pixels
 Row = dict[str, Any]
 
 
@@ -42,15 +43,15 @@ class Times(NamedTuple):
     step_cpu_ms: float
 
 
-def timed(engine: Engine, request: Request, settings: Settings) -> tuple[Times, int]:
-    """One answer's times, and the picture's visual tokens.
+def timed(engine: Engine, request: Request, settings: Settings) -> tuple[int, Times]:
+    """The picture's visual tokens, and one answer's times.
 
     Raises:
-        SystemExit: where the answer has fewer than three tokens, or none.
+        SystemExit: where the answer has fewer than three tokens.
     """
-    clocks: list[tuple[float, float]] = [(time.perf_counter(), time.process_time())]
+    clocks = [(time.perf_counter(), time.process_time())]
     visual, event = 0, None
-    for event in engine.compare(request, {WHOLE: settings}, trace=False):
+    for event in engine.compare(request, {"answer": settings}, trace=False):
         if isinstance(event, Prefilled):
             visual = event.visual_tokens
         elif isinstance(event, Token):
@@ -60,27 +61,29 @@ def timed(engine: Engine, request: Request, settings: Settings) -> tuple[Times, 
     clock, cpu = ([1000 * (b - a) for a, b in zip(own, own[1:], strict=False)]
                   for own in zip(*clocks, strict=True))  # fmt: skip
     step, step_cpu = (statistics.median(own[2:]) for own in (clock, cpu))
-    return Times(clock[0], step, cpu[0], step_cpu), visual
+    return visual, Times(clock[0], step, cpu[0], step_cpu)
 
 
-def measured(engine: Engine, request: Request, names: Sequence[str], rounds: int) -> Row:
-    """A row for each setting: medians, and what they are of the uncompressed cache's."""
-    found: dict[str, list[Times]] = {name: [] for name in names}
-    for lap in range(-1, rounds):  # the first lap fills caches
-        for name in names if lap % 2 else names[::-1]:
-            times, visual = timed(engine, request, ARMS[name])
-            if lap >= 0:
-                found[name].append(times)
-    rows = {}
-    for name, own in found.items():
-        row = {}
-        for number, field in enumerate(Times._fields):
-            ratios = [one[number] / max(whole[number], 1e-6)
-                      for one, whole in zip(own, found[WHOLE], strict=True)]  # fmt: skip
-            row[field] = round(statistics.median(one[number] for one in own), 2)
+def measured(
+    engine: Engine, request: Request, names: Sequence[str], rounds: int
+) -> tuple[int, dict[str, Row]]:
+    """The picture's visual tokens, and a row for each setting: medians, and what they are of the
+    uncompressed cache's."""
+    visual, found = 0, {name: list[Times]() for name in names}
+    for lap in range(1 + rounds):
+        for name in names[:: 1 if lap % 2 else -1]:
+            visual, times = timed(engine, request, ARMS[name])
+            found[name].append(times)
+    columns = {name: dict(zip(Times._fields, zip(*own[1:], strict=True), strict=True))
+               for name, own in found.items()}  # fmt: skip
+    rows: dict[str, Row] = {}
+    for name, own in columns.items():
+        rows[name] = row = {}
+        for field, values in own.items():
+            ratios = map(truediv, values, columns[WHOLE][field])
+            row[field] = round(statistics.median(values), 2)
             row[field.replace("_ms", "_of_whole")] = round(statistics.median(ratios), 3)
-        rows[name] = row
-    return {"visual": visual, "settings": rows}
+    return visual, rows
 
 
 def processor(
@@ -100,6 +103,6 @@ def processor(
         scale = side / max(picture.size)
         size = (round(picture.width * scale), round(picture.height * scale))
         resized = picture.resize(size, Image.Resampling.BICUBIC)
-        row = measured(engine, make_request(resized, question, tokens), names, rounds)
-        report[f"{row['visual']} visual tokens"] = row["settings"]
+        visual, rows = measured(engine, make_request(resized, question, tokens), names, rounds)
+        report[f"{visual} visual tokens"] = rows
         yield report

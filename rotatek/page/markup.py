@@ -26,9 +26,8 @@ def caption(title: str, reading: str = "", summary: str = "") -> str:
 
 
 def section(title: str, text: str) -> str:
-    """The heading of a part of the page, and a paragraph for each line of `text`."""
-    said = "".join(f"<p>{escape(line)}</p>" for line in text.splitlines())
-    return f'<div class="rk-section"><h2>{escape(title)}</h2>{said}</div>'
+    """The heading of a part of the page."""
+    return f'<div class="rk-section"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
 
 
 def masthead() -> str:

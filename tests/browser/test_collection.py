@@ -41,7 +41,7 @@ def document() -> FilePayload:
 
 def done(page: Page) -> None:
     """Wait until nothing runs."""
-    expect(page.locator("#collection-stop")).to_be_disabled(timeout=120_000)
+    expect(page.locator("#collection-stop")).to_be_disabled()
 
 
 def ask(page: Page, question: str) -> float:
@@ -52,7 +52,7 @@ def ask(page: Page, question: str) -> float:
     shown = """([rows, pages, question]) => document.querySelectorAll(rows).length === pages
         && document.querySelector("#collection-table caption").innerText === question"""
     # `expect` checks twice a second only
-    page.wait_for_function(shown, arg=[ROWS, PAGES, question], polling=20, timeout=120_000)
+    page.wait_for_function(shown, arg=[ROWS, PAGES, question], polling=20)
     return time.monotonic() - started
 
 

@@ -47,11 +47,11 @@ def test_results_open_with_a_sentence_and_a_figure_for_each_model(
     expect(page.locator("#opening-plot .js-plotly-plot")).to_be_visible()
     expect(page.locator("[id$=-results] .rk-plot:visible")).to_have_count(len(models))
     again = r"Asked again, RotateK's bits beat others at their own bytes in \d+ of \d+"
-    expect(page.locator("#results-opening")).to_contain_text(re.compile(again))
+    expect(page.locator("#results-opening p")).to_contain_text(re.compile(again))
     for model in models:
         named = f"{model}: " if len(models) > 1 else ""
         within = rf"{named}Within two points of the uncompressed [\d.]+ %, \w+ needs \d+ % of the"
-        expect(page.locator("#results-opening")).to_contain_text(re.compile(within))
+        expect(page.locator("#results-opening p")).to_contain_text(re.compile(within))
     drawn = page.locator("#opening-plot .scatterlayer .trace .point")
     assert drawn.count() > 20
     assert page.evaluate("document.documentElement.scrollHeight") < 1500

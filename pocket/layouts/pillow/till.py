@@ -28,6 +28,10 @@ class Till:
         self.shown.add(what)
         self.slip.questions.append(asked(self.rng, what, answer, **slots))
 
+    def fact(self, label: str, value: str) -> str:
+        """A fact as this till prints it; some have no label."""
+        return f"{label}{self.joint}{value}" if label else value
+
     def line(self) -> None:
         """A rule, as this till prints them."""
         self.slip.rule(self.rule) if self.rule else self.slip.gap(0.5)

@@ -79,7 +79,7 @@ def _head(till: Till) -> None:
     till.note(sort, shop.name)
     if "date" not in till.shown and rng.random() < DATED:
         for label, value in _when(till):
-            slip.say(f"{label}{till.joint}{value}" if label else value, align)
+            slip.say(till.fact(label, value), align)
     below = [("register", shop.register, shop.register)] if shop.register and not behind else []
     if not first_address:
         below += [("address", text, text) for text in shop.address]
@@ -169,12 +169,12 @@ def _print_facts(till: Till, pairs: list[tuple[str, str]]) -> None:
     place = min(0.45, (widest + 2) / 34)
     while pairs:
         label, value = pairs.pop(0)
-        text = f"{label}{till.joint}{value}" if label else value
+        text = till.fact(label, value)
         if not label:
             slip.say(text, rng.choice((LEFT, CENTRE)))
         elif way == "two" and pairs and len(text) + len("".join(pairs[0])) < 34:
             other, figure = pairs.pop(0)
-            slip.pair(text, f"{other}{till.joint}{figure}" if other else figure)
+            slip.pair(text, till.fact(other, figure))
         elif way == "column":
             slip.put(
                 Cell(label),
