@@ -23,6 +23,7 @@ class Batch:
         glyph_class: int64 [G].
         alone: Whether no turn sees another.
         plain: int64 [M, L], conversations without pictures, of the third pocket.
+        counts: How many labels are no -1, for each use; a GPU would have to be waited for.
     """
 
     images: torch.Tensor
@@ -33,6 +34,7 @@ class Batch:
     glyph_class: torch.Tensor
     alone: bool = False
     plain: torch.Tensor | None = None
+    counts: tuple[int, ...] = ()
 
     def to(self, device: torch.device) -> "Batch":
         """A copy on `device`."""
@@ -41,8 +43,15 @@ class Batch:
     def glyph_target(self, patches: int, classes: int) -> torch.Tensor:
         """float32 [patches, classes] of all pictures: 1 where a patch holds a glyph's centre."""
         target = torch.zeros(patches, classes, device=self.glyph_patch.device)
-        target[self.glyph_patch, self.glyph_class] = 1.0
+        at = self.glyph_patch * classes + self.glyph_class
+        target.view(-1).index_fill_(0, at, 1.0)  # target[...] = 1 would wait for the GPU
         return target
+
+    def labelled(self) -> torch.Tensor:
+        """int64 [K]: where the flattened labels are no -1."""
+        held = self.labels.flatten() >= 0
+        count = self.counts[0] if self.counts else int(held.sum())
+        return held.int().argsort(descending=True, stable=True)[:count]
 
     def pin_memory(self) -> "Batch":
         """A copy in pinned memory."""

@@ -39,15 +39,17 @@ def counted_loss(x: Tensor, norm: Tensor, embed: Tensor, said: Tensor, worth: Te
     return (each * worth).sum() / worth.sum().clamp(min=1e-6)
 
 
-def divergence(x: Tensor, base: Tensor, norm: Tensor, embed: Tensor, epsilon: float) -> Tensor:
-    """Mean divergence KL(base || x) of what two states [K, D] say next, in nats.
+def divergence(x: Tensor, base: Tensor, said: Tensor, norm: Tensor, embed: Tensor,
+               epsilon: float) -> Tensor:  # fmt: skip
+    """Mean divergence KL(base || x) of what two states [M, L, D] say next, in nats.
 
+    Of those that `said` [M, L] counts.
     Source: Hinton et al., "Distilling the knowledge in a neural network", 2015.
     """
     now = F.linear(rms(x, norm, epsilon), embed).float().log_softmax(-1)
     with torch.no_grad():
         before = F.linear(rms(base, norm, epsilon), embed).float().log_softmax(-1)
-    return (before.exp() * (before - now)).sum(-1).mean()
+    return ((before.exp() * (before - now)).sum(-1) * said).sum() / said.sum().clamp(min=1)
 
 
 class SmolForward(Forward):
@@ -127,7 +129,7 @@ class SmolForward(Forward):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Answer loss, glyph loss and divergence from SmolLM2 on text alone, of `batch`."""
         rows, columns = batch.images.shape[1] // UNIT, batch.images.shape[2] // UNIT
-        at = (batch.labels.flatten() >= 0).nonzero()[:, 0]
+        at = batch.labelled()
         features, seen = self.see(batch.images)
         own = self.adapted()
         x = self.read(seen, batch.text, rows, columns, batch.alone, own).flatten(0, 1)[at]
@@ -150,8 +152,8 @@ class SmolForward(Forward):
         width = config.hidden_size // config.num_attention_heads
         theta = config.rope_parameters["rope_theta"]
         angles = line_angles(text.shape[1], width, theta, text.device)
-        at = (text.flatten() != self.codec.PAD).nonzero()[:, 0]
         with torch.no_grad():
-            base = self.decode(x, angles, self.unchanged).flatten(0, 1)[at]
-        now = self.decode(x, angles, matrices or self.adapted()).flatten(0, 1)[at]
-        return self.divergence(now, base, language.norm, language.embed, self.epsilon)
+            base = self.decode(x, angles, self.unchanged)
+        now = self.decode(x, angles, matrices or self.adapted())
+        said = text != self.codec.PAD
+        return self.divergence(now, base, said, language.norm, language.embed, self.epsilon)

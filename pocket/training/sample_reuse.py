@@ -32,7 +32,8 @@ def uses(batch: Any) -> list[Any]:
     names = ("text", "labels", "weights")
     packings = (getattr(batch, name).split(len(batch.images)) for name in names)
     return [
-        replace(batch, **dict(zip(names, use, strict=True))) for use in zip(*packings, strict=True)
+        replace(batch, **dict(zip(names, use, strict=True)), counts=batch.counts[k : k + 1])
+        for k, use in enumerate(zip(*packings, strict=True))
     ]
 
 

@@ -105,7 +105,8 @@ def make_smol(options: SmolOptions, index: int, progress: float, world: int = 1)
     rows = 0 if step % PLAIN_EVERY else options.rows
     talk = conversations(random.Random(f"plain/{run.seed}/{index}"), codec, rows)
     pixels = torch.from_numpy(images)
-    return Batch(pixels, text, labels, weights, patch, glyph, hidden, talk)
+    counts = tuple(int((use >= 0).sum()) for use in labels.split(count))
+    return Batch(pixels, text, labels, weights, patch, glyph, hidden, talk, counts)
 
 
 def pictured(

@@ -1,6 +1,7 @@
 """A training run of one pocket model, on one process of one or several."""
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -49,8 +50,7 @@ class Trainer:
         args.cost = args.cost or self.cost
         self.args, self.rank, self.world = args, rank, world
         cuda = torch.cuda.is_available()
-        local = int(os.environ.get("LOCAL_RANK", 0))
-        self.device = torch.device("cuda", local) if cuda else torch.device("cpu")
+        self.device = torch.device("cuda", 0) if cuda else torch.device("cpu")
         torch.backends.cuda.matmul.allow_tf32 = True
         self.model = self.network(args).to(self.device).train()
         self.head = nn.Linear(self.model.config.vision_config.hidden_size, N_CLASSES)
@@ -160,7 +160,8 @@ class Trainer:
         self.total(losses).backward()
         if self.world > 1:
             self.share_gradients()
-        torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        else:
+            torch.nn.utils.clip_grad_norm_(self.params, 1.0)
         lr = rate(self.clock.progress, self.clock.step, self.args)
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
@@ -174,15 +175,15 @@ class Trainer:
         return torch.stack(losses).detach()
 
     def share_gradients(self) -> None:
-        """Average gradients over the ranks, in one flat buffer of half the bytes."""
-        for p in self.params:  # every rank sends the same list, whatever its batch held
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        grads = [p.grad for p in self.params if p.grad is not None]
+        """Average gradients over the ranks, in one flat buffer of half the bytes, and clip them."""
+        # Every rank sends the same list, whatever its batch held.
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
         flat = torch.cat([g.flatten() for g in grads]).bfloat16()
         dist.all_reduce(flat)
-        mean = (flat.float() / self.world).split([g.numel() for g in grads])
-        torch._foreach_copy_(grads, [m.view_as(g) for m, g in zip(mean, grads, strict=True)])
+        mean = flat.float().div_(self.world)
+        mean.div_(mean.norm().clamp(min=1))
+        for p, part in zip(self.params, mean.split([p.numel() for p in self.params]), strict=True):
+            p.grad = part.view_as(p)
 
     def warm_up(self, make: Callable[..., Any]) -> None:
         """On a GPU: compile, and time a few passes, while no loader wants the processor yet."""
@@ -194,6 +195,8 @@ class Trainer:
         passes = [self.time_passes(form) for form in forms]
         for p in self.params:
             p.grad = None
+        gc.collect()
+        gc.freeze()  # what compiling has left: no need to go through it again
         row = {"warm_up_s": round(time.monotonic() - begun, 1), "pass_ms": passes}
         if self.rank == 0:
             log_line(row | {"images": len(batch.text)})
@@ -304,12 +307,20 @@ def train(args: argparse.Namespace, trainer: type[Trainer]) -> None:
     """Train as the options say, on every process that torchrun has started."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     if world > 1:
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        see_one_gpu(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     trainer(args, rank, world).run()
     if world > 1:
         dist.destroy_process_group()
+
+
+def see_one_gpu(local: int) -> None:
+    """Let this process see GPU `local` alone, as its first: before CUDA has begun.
+
+    Compiled code names its device, so that all ranks share one cache of it.
+    """
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[local] if seen else str(local)
 
 
 def log_line(row: dict[str, Any]) -> None:
