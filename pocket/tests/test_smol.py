@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import random
 import re
 from dataclasses import replace
@@ -41,9 +42,11 @@ from pocket.training.__main__ import main as train
 from pocket.training.data import BatchOptions
 from pocket.training.options import arguments
 from pocket.training.packing import pack
+from pocket.training.sample_reuse import uses
 from pocket.training.smol_data import SmolOptions, enlarged, make_smol, pictured, surrounded
 from pocket.training.smol_trainer import SmolTrainer, seeing
 from pocket.training.stacked_muon import StackedMuon
+from pocket.training.trainer import see_one_gpu
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
@@ -186,6 +189,11 @@ def test_a_batch_has_documents_scenes_and_the_same_pixels_again(codec: Subwords)
     assert one.glyph_patch.max() < len(one.images) * one.images[0, :, :, 0].numel() // 196
     said = one.labels[one.labels >= 0]
     assert (said == codec.IM_END).sum() > len(one.images)
+    for use in uses(one):  # known without looking at the labels, which a GPU may hold
+        where = (use.labels.flatten() >= 0).nonzero()[:, 0]
+        assert use.counts == (len(where),)
+        assert torch.equal(use.labelled(), where)
+        assert torch.equal(replace(use, counts=()).labelled(), where)
 
 
 def test_scenes_are_declined_and_documents_in_scenes_are_not() -> None:
@@ -263,6 +271,38 @@ def test_the_tower_waits_and_then_learns_more_slowly(tmp_path: Path) -> None:
     assert all(trainer.rate_of(g) == 0.0 for g in tower)
     trainer.clock.step = 5
     assert all(trainer.rate_of(g) == 0.3 for g in tower)
+
+
+def test_gradients_of_several_ranks_are_averaged_and_clipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = arguments(["--family", "smol", "--tiny", "--no-compile", "--out", str(tmp_path)])
+    trainer = SmolTrainer(args, 0, 1)
+    trainer.world = 2
+    generator = torch.Generator().manual_seed(1)
+    for p in trainer.params[1:]:  # the batches hold nothing for the first
+        p.grad = torch.randn(p.shape, generator=generator)
+    grads = torch.cat([p.grad.flatten() for p in trainer.params[1:] if p.grad is not None])
+
+    def other_rank_has_three_times_as_much(flat: torch.Tensor) -> None:
+        flat.mul_(4)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", other_rank_has_three_times_as_much)
+    trainer.share_gradients()
+    assert trainer.params[0].grad is not None and not trainer.params[0].grad.any()
+    shared = torch.cat([p.grad.flatten() for p in trainer.params[1:] if p.grad is not None])
+    assert torch.allclose(shared, grads / grads.norm(), atol=1e-4)
+    for p in trainer.params:
+        p.grad = torch.full_like(p, 1e-6)
+    trainer.share_gradients()  # what is small stays
+    assert all(torch.allclose(p.grad, torch.full_like(p, 2e-6), rtol=0.01) for p in trainer.params)
+
+
+def test_a_rank_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seen, own in (("", "1"), ("4,5", "5")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+        see_one_gpu(1)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == own
 
 
 def test_a_frozen_language_model_is_not_changed(tmp_path: Path) -> None:

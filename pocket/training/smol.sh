@@ -17,7 +17,8 @@
 # MINUTES: what all links have together (26: of them 1 and 2, 2 take 8.7, 8.7 and 8.6). LINK: of one link.
 # Nothing else may run on these GPUs: an evaluation of 30 GB beside it left too little memory.
 # RATE: 1.5e-3 on one GPU, times the root of their number on more; from trained weights 6e-4.
-# COST: decoder tokens of a batch on one GPU, 56,000 for 80 GB. RANK: of the low-rank changes (32: 19 MB).
+# COST: decoder tokens of a batch on one GPU, 56,000 for 80 GB; 78,000 took 69 GB, with
+# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. RANK: of the low-rank changes (32: 19 MB).
 # LARGEST: visual tokens of the largest pictures, as many as the model is given when it serves.
 # RUN: the run's folder.
 # Frozen or adapted? FROZEN=1 (tower and connector alone) against RANK=32: two minutes each (MINUTES=2,
@@ -31,8 +32,10 @@
 # still high, .40 of the handmade pages were right.
 # Smoke: images_per_s of the last rows (with --echo 2 a picture counts twice), loader_wait_s near 0,
 # most_gb below 70, answer_loss falling from about 4 to below 3, pass_ms.
-# Four H100 took 47 s to import, which MINUTES does not count, and 184 s to compile, which it does; then
-# they read 450 pictures a second at all sizes.
+# Four H100 take 13 to 47 s to import, which MINUTES does not count, and 121 s to compile, which it does;
+# 90 s with the folder of TORCHINDUCTOR_CACHE_DIR that one GPU left (6 MB). Then they read 585 pictures a
+# second at all sizes (COST 78,000; 450 while a step waited twice for its GPU). The processor bounds a
+# step: one GPU of its own host takes .35 s at COST 66,000, four of one host .45 s at 78,000.
 # After the last link: python -m pocket.models.ship EXPORT assets/pocket-smol, then measure, then
 #   python -m pocket.evaluation.card RESULT_FOLDER assets/pocket-smol
 # and pocket/README.md says what else belongs to new weights.
