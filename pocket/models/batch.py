@@ -50,7 +50,7 @@ class Batch:
     def labelled(self) -> torch.Tensor:
         """int64 [K]: where the flattened labels are no -1."""
         held = self.labels.flatten() >= 0
-        count = self.counts[0] if self.counts else int(held.sum())
+        count = sum(self.counts) if self.counts else int(held.sum())
         return held.int().argsort(descending=True, stable=True)[:count]
 
     def pin_memory(self) -> "Batch":

@@ -194,6 +194,7 @@ def test_a_batch_has_documents_scenes_and_the_same_pixels_again(codec: Subwords)
         assert use.counts == (len(where),)
         assert torch.equal(use.labelled(), where)
         assert torch.equal(replace(use, counts=()).labelled(), where)
+    assert torch.equal(one.labelled(), (one.labels.flatten() >= 0).nonzero()[:, 0])
 
 
 def test_scenes_are_declined_and_documents_in_scenes_are_not() -> None:
