@@ -4,8 +4,9 @@ library and test its kernels takes as long as a short run.
     python -m deploy.evaluate_part STATE I/N END < runs
 
 A line of `runs` is a run's name, its weight and the words of its `rotatek evaluate`. A run gets its
-weight's share of the seconds to END (of the clock), and what one leaves is the next one's. STATE
-has a folder a run and its log. Exit status 3: not all is answered yet.
+weight's share of the seconds to END (of the clock), and what one leaves is the next one's, so that
+the heaviest comes last. STATE has a folder a run and its log. Exit status 3: not all is answered
+yet.
 """
 
 import gc
@@ -35,7 +36,7 @@ def main(argv: Sequence[str], runs: Sequence[str]) -> int:
         1 if a run failed, else 3 if one has not answered all, else 0.
     """
     state, part, end = Path(argv[0]), argv[1], float(argv[2])
-    split = [line.split() for line in runs]
+    split = sorted((line.split() for line in runs), key=lambda words: int(words[1]))
     left, found = sum(int(weight) for _, weight, *_ in split), {0}
     for name, weight, *words in split:
         mark = state / name / f"done-{part.replace('/', '-of-')}"

@@ -82,7 +82,7 @@ def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
         return Settings.from_dict(own, Settings.of(bits=0.75))
     stored = Settings.from_dict(described["settings"])
     files = {name: value for name, value in own.items() if name in path_names()}
-    return Settings.from_dict(own) if own.keys() - files.keys() else stored.with_options(**files)
+    return Settings.of(**own) if own.keys() - files.keys() else stored.with_options(**files)
 
 
 def ask_store(args: argparse.Namespace) -> int:

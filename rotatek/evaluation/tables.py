@@ -398,7 +398,7 @@ def from_file(path: Path) -> Table:
         raise UserError(
             'The settings file is not JSON of the form {"label": {"keep_channels": 0.25}, ...}.'
         ) from error
-    made = [Row(label, Settings.from_dict(values)) for label, values in pairs]
+    made = [Row(label, Settings.of(**values)) for label, values in pairs]
     return Table(path.stem, path.stem, (UNCOMPRESSED_ROW, *made))
 
 

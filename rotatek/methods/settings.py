@@ -80,13 +80,13 @@ class Settings:
         }
 
     @classmethod
-    def of(cls, **given: Any) -> "Settings":
+    def of(cls, /, **given: Any) -> "Settings":
         """Settings by flat names: `tokens`, `channels`, and the options of the methods they name.
 
         Raises:
-            SettingError: as `from_dict`.
+            SettingError: as `from_dict`, and for an option that another one given here replaces.
         """
-        return cls.from_dict(given)
+        return _heeding(cls.from_dict(given), given)
 
     @classmethod
     def from_dict(
@@ -100,7 +100,9 @@ class Settings:
         Args:
             given: values by their flat names.
             usual: where `given` names no method, its method and options are kept, but for what
-                rules out the given ones; without it, missing options have their defaults.
+                rules out the given ones; without it, missing options have their defaults. With it,
+                `given` is what someone chose: an option that another one of these replaces is
+                refused, not set back.
             shared: whether it comes from another machine, so that paths are refused.
 
         Raises:
@@ -113,7 +115,8 @@ class Settings:
                 method = getattr(usual, kind).yielding_to(given)
                 kept |= {kind: method.name, **flat(method)}
         values = kept | dict(given)
-        return cls(*(_made(registry, kind, values) for kind, registry in REGISTRIES.items()))
+        made = cls(*(_made(registry, kind, values) for kind, registry in REGISTRIES.items()))
+        return made if usual is None else _heeding(made, given)
 
     def with_options(self, **given: Any) -> "Settings":
         """These settings with some options, by their flat names, or a method, changed."""
@@ -190,6 +193,19 @@ def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
         if key in given and key not in {one.key for one in own}:
             _check_idle(kind, key, given[key], owners)
     return method(**{one.name: given[one.key] for one in own if one.key in given})
+
+
+def _heeding(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """These settings, if they have every given option as it was given."""
+    for method in (settings.tokens, settings.channels):
+        own = {one.key: one for one in options_of(method) if one.key in given}
+        for key, one in own.items():
+            value = one.read(given[key])
+            if value not in (getattr(method, one.name), one.default):
+                beside = ", ".join(name for name in own if name != key)
+                where = f"left out beside {beside}" if beside else "left out: nothing asks for it"
+                raise SettingError(key, where, given[key])
+    return settings
 
 
 def _check_idle(

@@ -125,6 +125,20 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
     assert from_call({"bits": 0}, Settings.of(smaller=8)) == Settings()
 
 
+@pytest.mark.parametrize("door", ["library", "flags", "file", "call"])
+def test_an_option_that_another_one_replaces_is_refused(door: str, tmp_path: Path) -> None:
+    """Bits set a share of the channels back, which nobody would see."""
+    for form in ({"bits": 2}, {"smaller": 8}):
+        for replaced in ({"keep_channels": 0.5}, {"cache_dtype": "fp8"}, {"widths": "adaptive"}):
+            ((name, _),) = replaced.items()
+            with pytest.raises(SettingError, match=f"{name} must be left out beside {[*form][0]}"):
+                DOORS[door](replaced | form, tmp_path)
+        assert DOORS[door]({"keep_channels": 0.25} | form, tmp_path) == Settings.of(**form)
+    assert DOORS[door]({"keep_channels": 0.5, "bits": 0}, tmp_path).channels.nominal_share < 1
+    with pytest.raises(SettingError, match="allot must be left out: nothing asks for it"):
+        Settings.of(allot="layers")
+
+
 def test_the_library_is_imported_before_plug_ins_are_read() -> None:
     """One that imports the library would meet half of it."""
     code = (
