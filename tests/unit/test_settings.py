@@ -127,7 +127,7 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
 
 @pytest.mark.parametrize("door", ["library", "flags", "file", "call"])
 def test_an_option_that_another_one_replaces_is_refused(door: str, tmp_path: Path) -> None:
-    """Bits set a share of the channels back, which nobody would see."""
+    """Bits set a share of the channels back, and no answer would show it."""
     for form in ({"bits": 2}, {"smaller": 8}):
         for replaced in ({"keep_channels": 0.5}, {"cache_dtype": "fp8"}, {"widths": "adaptive"}):
             ((name, _),) = replaced.items()
