@@ -23,7 +23,7 @@ APART: Final = ("pocket", "benchmarks")  # packages of the checkout that no whee
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
     "*.css", "*.js", "examples/*", "pocket/*", "pocket-smol/*",
-    "results/*.json", "results/*.csv", "results/*.csv.gz", "traces/*.json.gz",
+    "results/*.json", "results/*.csv", "results/*.csv.gz",
 ]  # fmt: skip
 
 

@@ -117,7 +117,8 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
     return Drawing(
         figure,
         f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, and yet "
-        f"{also} of the others outshine them for some token.",
+        f"{also} of the others outshine them for some token. Position turns channels in pairs: the "
+        "ripples.",
         f"Heat map of the size of {n} visual Keys over {d} channels. The loudest channels are "
         f"{names}; {half} of {d} channels hold half of the squared size.",
     )
@@ -141,7 +142,8 @@ def draw_rotated(
     return Drawing(
         figure,
         f"The same Keys after the rotation: what matters has moved to the left, for every token "
-        f"at once, so the first {kept} columns hold {share} of the variation.",
+        f"at once, so the first {kept} columns hold {share} of the variation. The query is turned "
+        "in the same way, so nothing is rebuilt.",
         f"Heat map of the same {n} Keys in the rotated basis of {d} channels. The first {kept} "
         f"columns hold {share} of the variation; the rest is close to nothing.",
     )

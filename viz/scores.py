@@ -47,8 +47,8 @@ def draw(exact: np.ndarray, approximate: np.ndarray, style: Style) -> Drawing:
     error = relative_error(exact, approximate)
     return Drawing(
         figure,
-        f"Each point is one visual token; on the diagonal nothing is lost. {style.label} is off "
-        f"by {percent(error)} of the spread of the scores.",
+        f"A Key has one purpose: its product with the query is the score of a token, and scores "
+        f"become attention. {style.label} is off the diagonal by {percent(error)} of their spread.",
         f"Scatter plot of {len(pick)} exact against {style.label} attention scores: relative "
         f"error {percent(error)}, scores between {low:.1f} and {high:.1f}.",
     )

@@ -34,8 +34,6 @@ from rotatek.page.collection.widgets import CollectionWidgets
 from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.widgets import InspectWidgets, budget_part
-from rotatek.page.learn.events import wire_learn
-from rotatek.page.learn.widgets import LearnWidgets
 from rotatek.page.page_context import PageContext
 from rotatek.page.results.events import wire_results
 from rotatek.page.results.widgets import ResultsWidgets
@@ -56,13 +54,13 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
 
     Args:
         context: who answers, and the gallery.
-        assets: the folder of what the Learn and Results tabs show.
+        assets: the folder of what the Results tab shows.
     """
     service = context.service
     with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         run, count = gr.State(time_to_live=STATE_S), gr.State(time_to_live=STATE_S)
         gr.HTML(markup.masthead(), elem_id="masthead")
-        with gr.Tabs(selected="ask", elem_id="parts") as tabs:
+        with gr.Tabs(selected="ask", elem_id="parts"):
             with gr.Tab("Ask a picture", id="ask"):
                 widgets = ask_part(context, run, count)
                 inspection = InspectWidgets()
@@ -71,8 +69,6 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
                     collected = CollectionEvents(context)
                     pages = CollectionWidgets(collected.bounds)
                     wire_collection(page, collected, pages, widgets.controls)
-            with gr.Tab("Learn", id="learn") as tab:
-                wire_learn(LearnWidgets(assets), tab, tabs, widgets.controls.inputs)
             with gr.Tab("Results", id="results") as tab:
                 wire_results(ResultsWidgets(assets / "results"), tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")

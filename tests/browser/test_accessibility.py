@@ -36,9 +36,6 @@ def test_axe_finds_nothing_serious(visit: Visit, width: int) -> None:
     for summary in page.locator("#answers summary").all():
         summary.click()
     found = findings(page, "light") + findings(page, "dark")
-    page.get_by_role("tab", name="Learn").click()
-    expect(page.locator("#learn-figure-1-1-plot .js-plotly-plot")).to_be_visible()
-    found += findings(page, "dark") + findings(page, "light")
     open_results(page)
     expect(page.locator("#frontier-fastv-plot .js-plotly-plot")).to_be_visible()
     found += findings(page, "light") + findings(page, "dark")
@@ -61,12 +58,6 @@ def reach(page: Page, selector: str, most: int = 60) -> None:
 
 def test_every_step_by_keyboard(visit: Visit) -> None:
     page = visit()
-    reach(page, "[role=tab][data-tab-id=learn]")
-    page.keyboard.press("Enter")
-    expect(page.locator("#learn-figure-1-1-plot .js-plotly-plot")).to_be_visible()
-    reach(page, "#try-3")
-    page.keyboard.press("Enter")
-    expect(page.locator("#question textarea")).to_be_visible()
     reach(page, "#question textarea")
     page.keyboard.press("Control+A")
     page.keyboard.type("What is the time?")

@@ -144,7 +144,7 @@ def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
     assert {name.partition("/")[0] for name in names} == {"rotatek", f"{version}.dist-info"}
     inside = {name.removeprefix("rotatek/") for name in names}
     scripts = ("style.css", "page.js", "figures.js")
-    for name in (*scripts, "examples/index.json", "traces/lessons.json.gz"):
+    for name in (*scripts, "examples/index.json"):
         assert f"assets/{name}" in inside
     for model in ("pocket", "pocket-smol"):
         own = {path.name for path in (ROOT / "assets" / model).glob("*")}

@@ -25,7 +25,6 @@ from viz import (
     image_overlay,
     keys,
     masks,
-    rope_pair,
     scores,
     spectrum,
     theme,
@@ -78,7 +77,6 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "attention": image_overlay.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, RotateK),
-        "ripples": rope_pair.draw(raw, 20),
         "dots": dot_plot.draw(
             [dot_plot.Dot(row, 1, 0, 2) for row in "abc"], dot_plot.Scale("ms"), (1, "goal")
         ),
@@ -382,16 +380,6 @@ def test_lines_of_one_method_differ_in_their_dashes() -> None:
     assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]
     assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT
     assert [line["width"] for line in drawn] == [3, 2, 2]
-
-
-def test_ripples_show_the_pair_that_position_turns_most() -> None:
-    turned = np.zeros((60, 16), dtype=np.float32)
-    turned[:, 3], turned[:, 11] = np.cos(np.arange(60)), np.sin(np.arange(60))
-    turned[:, 5] = 9.0  # large, and the same for every token
-    assert rope_pair.liveliest_pair(turned) == 3
-    drawing = rope_pair.draw(turned, 20)
-    assert "channels 3 and 11" in drawing.reading and "rows of 20" in drawing.reading
-    assert [trace["name"] for trace in drawing.figure.data] == ["channel 3", "channel 11"]
 
 
 def test_outlier_channels_are_named_above_the_map() -> None:
