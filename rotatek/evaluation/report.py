@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rotatek.evaluation import answers as tidy
 from rotatek.evaluation.cells import Cell, Found, Pair, Results, Score
 from rotatek.evaluation.chains import FIRST, OPENING, counted
 from rotatek.evaluation.claims import (
@@ -24,7 +26,7 @@ from rotatek.evaluation.claims import (
     Judge,
 )
 from rotatek.evaluation.journal import Answer, setting_id
-from rotatek.evaluation.metrics import error_rate, exact_match, interval, points
+from rotatek.evaluation.metrics import Resampled, error_rate, exact_match, interval, points
 from rotatek.evaluation.suite import Item
 from rotatek.evaluation.tables import Row, Table
 from rotatek.evaluation.tables import asked as asked_of
@@ -33,6 +35,9 @@ from rotatek.methods.settings import BASELINE, Settings
 
 TYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}  # of cached numbers
 Mask = NDArray[np.bool_]
+UNCOMPRESSED: Final = "uncompressed"
+EVERY: Final = "all splits"
+FIRST_TURN, LATER = "first", "later"
 Filed = dict[tuple[str, str], list[tuple[Pair, Floats]]]  # by claim and count
 
 
@@ -354,3 +359,95 @@ def table_of(heads: Iterable[object], body: Iterable[Iterable[object]]) -> str:
     top = list(heads)
     made = [f"| {' | '.join(map(str, cells))} |" for cells in (top, *body)]
     return "\n".join([made[0], "|" + "---|" * len(top), *made[1:]])
+
+
+class Record(NamedTuple):
+    """How one setting answered a split's first questions, or its later ones.
+
+    Attributes:
+        model: its name.
+        split: of the suite, or `EVERY` for all of them.
+        setting: its name; `UNCOMPRESSED` is what the others are paired with.
+        turn: "first" or "later" questions.
+        questions: that were answered; pictures: they are about.
+        score: the mean in [0, 1]; low, high: its 95 % interval, resampled by picture.
+        difference: from the uncompressed cache on the same questions, with its own interval.
+        same: share of answers that are the uncompressed cache's.
+        bytes: mean share of an uncompressed cache's bytes.
+        whole_tokens: mean of the visual tokens stored as they were.
+        kl: mean over the questions where it was measured, or None.
+    """
+
+    model: str
+    split: str
+    setting: str
+    turn: str
+    questions: int
+    pictures: int
+    score: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    same: float
+    bytes: float
+    whole_tokens: float
+    kl: float | None
+
+
+def rows(path: Path) -> list[Record]:
+    """The records of a file of answers: all models, splits and settings, first and later turns.
+
+    Raises:
+        UserError: where it is no such file.
+    """
+    groups: dict[tuple[str, str, str], dict[str, list[tidy.Answer]]] = {}
+    splits: dict[str, set[str]] = {}
+    for one in tidy.read(path):
+        splits.setdefault(one.model, set()).add(one.split)
+        turn = FIRST_TURN if one.turn == 1 else LATER
+        for split in (one.split, EVERY):
+            settings = groups.setdefault((one.model, split, turn), {})
+            settings.setdefault(one.setting, []).append(one)
+    found = []
+    for (model, split, turn), settings in groups.items():
+        if split == EVERY and len(splits[model]) == 1:
+            continue
+        whole = {one.question: one for one in settings.get(UNCOMPRESSED, ())}
+        draws: dict[tuple[str, ...], Resampled] = {}  # most settings answer the same questions
+        for setting, answers in settings.items():
+            answers = sorted(answers, key=lambda one: one.question)
+            found.append(_record((model, split, setting, turn), answers, whole, draws))
+    return found
+
+
+def _record(
+    named: tuple[str, str, str, str],
+    answers: Sequence[tidy.Answer],
+    whole: Mapping[str, tidy.Answer],
+    draws: dict[tuple[str, ...], Resampled],
+) -> Record:
+    """The figures of one setting's answers; whole: the uncompressed cache's by question."""
+
+    def resampled(some: Sequence[tidy.Answer]) -> Resampled:
+        pictures = tuple(one.picture for one in some)
+        if pictures not in draws:
+            draws[pictures] = Resampled(np.unique(pictures, return_inverse=True)[1])
+        return draws[pictures]
+
+    scores = np.array([one.score for one in answers])
+    paired = [one for one in answers if one.question in whole]
+    gaps = np.array([one.score - whole[one.question].score for one in paired])
+    difference = (float("nan"),) * 3
+    if paired:
+        difference = float(gaps.mean()), *resampled(paired).interval(gaps)
+    kls = [one.kl for one in answers if one.kl is not None]
+    return Record(
+        *named, len(answers), len({one.picture for one in answers}),
+        float(scores.mean()), *resampled(answers).interval(scores), *difference,
+        float(np.mean([one.same for one in answers])),
+        float(np.mean([one.bytes / one.full_bytes for one in answers])),
+        float(np.mean([one.whole_tokens for one in answers])),
+        float(np.mean(kls)) if kls else None,
+    )  # fmt: skip
