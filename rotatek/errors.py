@@ -152,10 +152,6 @@ PictureNeeded = _refusal(400, "picture_needed",
     "another model.", "messages")
 OutOfMemory = _refusal(503, "out_of_memory",
     "The device ran out of memory. Try a smaller image, fewer new tokens or a lower budget.")
-ModelNotNamed = _refusal(400, "model_not_named",
-    "No checkpoint is named. Type a hub id or a folder of this machine.")
-ModelLoading = _refusal(503, "model_loading",
-    "Another checkpoint is being loaded. Wait until it is ready, and try again.")
 ModelTooLarge = _refusal(400, "model_too_large",
     "The model does not fit in this device's free memory. Choose a smaller model or another "
     "device.")

@@ -103,29 +103,6 @@ CHECKPOINTS: Final[dict[str, Checkpoint]] = {
 }
 
 
-@dataclass(frozen=True)
-class MemoryNeed:
-    """The size of a model's weights in bytes, and their device."""
-
-    needed: int
-    device: str
-
-
-def weigh(model: str | os.PathLike[str], device: str | torch.device | None = None) -> MemoryNeed:
-    """Weigh a model of a supported family by its configuration: no weight is read or fetched.
-
-    Raises:
-        UserError: as `load`, ModelTooLarge where it does not fit among them.
-    """
-    checkpoint = _checkpoint(str(model))
-    chosen = _device(device)
-    config = _config(checkpoint)
-    family_of(config)
-    needed = weight_bytes(config, _dtype(chosen))
-    check_fit(checkpoint.label, needed, chosen)
-    return MemoryNeed(needed, chosen)
-
-
 def load(
     model: str | os.PathLike[str] = "pocket",
     device: str | torch.device | None = None,

@@ -17,7 +17,6 @@ from rotatek.page.ask.events import (
 )
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
 from rotatek.page.ask.highlights import wire_highlights
-from rotatek.page.ask.load_checkpoint import CheckpointEvents, wire_checkpoint
 from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
     Answers,
@@ -79,9 +78,6 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
-        if widgets.controls.checkpoint is not None:
-            brought = CheckpointEvents(service)
-            wire_checkpoint(page, brought, widgets.controls.checkpoint, widgets.controls.model)
         greeted = wire_greeting(page, events, widgets)
         answered = wire_asking(page, events, widgets)
         finished = [greeted, *answered]
@@ -104,8 +100,7 @@ def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets
             answers = Answers(run, count, renews=context.renews)
             controls = Controls(next(iter(presets().values())))
             follow = FollowUp()
-            models = [(model.label, model.name) for model in service.models]
-            controls.add_drawers(models, loads_checkpoints=context.loads_checkpoints)
+            controls.add_drawers([(model.label, model.name) for model in service.models])
     budget_part()
     export = Export(service.models[0].name)
     gr.HTML(markup.section(*INSIDE), elem_id="inside")

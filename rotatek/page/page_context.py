@@ -28,7 +28,6 @@ class PageContext:
         service: answers questions.
         examples: the gallery.
         bins: the accuracy of each embedded model at each confidence, by its name.
-        loads_checkpoints: whether visitors may load checkpoints of their own.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
             quota.
@@ -37,7 +36,6 @@ class PageContext:
     service: Service
     examples: Sequence[Example] = ()
     bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
-    loads_checkpoints: bool = False
     renews: bool = True
     collects: bool = True
 

@@ -26,7 +26,7 @@ from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
-from rotatek.service.model_list import checkpoints_allowed, load_examples, models_on_offer
+from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.service.service import Service
 
 ASSETS: Final = assets()
@@ -152,7 +152,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for client in ("httpx", "httpx2"):  # gradio asks itself whether it is up, a download each file
         logging.getLogger(client).setLevel(logging.WARNING)
-    service, lent = service_here(), zerogpu.is_here()
+    service = service_here()
     guard(service)
-    page = prepared(service, loads_checkpoints=checkpoints_allowed() and not lent, renews=not lent)
+    page = prepared(service, renews=not zerogpu.is_here())
     launch(page, service)

@@ -13,17 +13,13 @@ MB: Final = 1_000_000
 
 def with_progress(
     work: Callable[[], object], label: str, progress: Progress | None = None
-) -> Iterator[tuple[str, float | None]]:
-    """Do `work`, which may load a model.
+) -> Iterator[str]:
+    """Do `work`, which may load a model, and tell how far it is.
 
     Args:
         work: done in a thread, while sentences are yielded.
         label: the model's.
         progress: of its download, which another visitor may have started.
-
-    Returns:
-        Each time a sentence, and the finished share of a download; None where nothing is
-        downloaded.
 
     Raises:
         Exception: the failure of `work`, raised when it has ended.
@@ -47,11 +43,11 @@ def with_progress(
         raise failed[0]
 
 
-def _progress_line(label: str, progress: Progress) -> tuple[str, float | None]:
+def _progress_line(label: str, progress: Progress) -> str:
     done, total = progress.done, progress.total
     if not total or done >= total:
-        return f"Loading {label}…", None
+        return f"Loading {label}…"
     come = f"{done / GB:.1f} of {total / GB:.1f} GB"
     if total < GB:
         come = f"{done // MB} of {total // MB} MB"
-    return f"Downloading {label}: {come}…", done / total
+    return f"Downloading {label}: {come}…"

@@ -72,8 +72,3 @@ def models_of(sources: Iterable[str]) -> list[Model]:
         label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
         offered.append(Model(name, label, source))
     return offered
-
-
-def checkpoints_allowed() -> bool:
-    """Whether this host lets visitors load checkpoints: ROTATEK_ALLOW_MODELS=1, off by default."""
-    return os.environ.get("ROTATEK_ALLOW_MODELS", "") == "1"

@@ -95,24 +95,12 @@ class Service:
             self._stops.setdefault(session, {})[stop] = None
         try:
             work = partial(self.engine, name)
-            for said, _ in with_progress(work, labels.get(name, ""), self._downloads[name]):
+            for said in with_progress(work, labels.get(name, ""), self._downloads[name]):
                 if stop.is_set():
                     raise errors.Stopped
                 yield said
         finally:
             self._forget(session or "", stop)
-
-    def load_checkpoint(self, model: Model) -> None:
-        """Load a model that is not on offer, and offer it; others are answered meanwhile.
-
-        Raises:
-            UserError: what `rotatek.models.load` raises.
-        """
-        engine = self._make(model.source)
-        engine.warm_up()
-        with self._loading:
-            self._engines[model.name] = engine
-            self.models = (*self.models, model)
 
     def loaded(self) -> dict[str, Engine]:
         """The engines so far; never waits."""

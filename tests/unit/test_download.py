@@ -118,7 +118,7 @@ def test_the_page_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         progress.done = progress.total
 
     said = list(with_progress(work, "SmolVLM-256M"))
-    assert said[-1] == ("Downloading SmolVLM-256M: 120 of 513 MB…", 120 / 513)
+    assert said[-1] == "Downloading SmolVLM-256M: 120 of 513 MB…"
 
     def fail() -> None:
         raise errors.ModelGated

@@ -121,7 +121,7 @@ def test_the_status_of_each_kind_over_http() -> None:
     assert found == {
         **{"invalid_api_key": 401, "model_not_found": 404, "address_unknown": 404},
         **{"body_too_slow": 408, "body_too_large": 413, "image_too_large": 413},
-        **{"queue_full": 429, "answer_broken": 500, "gpu_not_lent": 503, "model_loading": 503},
+        **{"queue_full": 429, "answer_broken": 500, "gpu_not_lent": 503},
         **{"out_of_memory": 503, "restarting": 503, "storage_full": 503},
         **{"file_unknown": 404, "response_unknown": 404, "upload_foreign": 403, "files_full": 413},
     }

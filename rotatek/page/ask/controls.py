@@ -13,7 +13,6 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page import markup
-from rotatek.page.ask.load_checkpoint import CheckpointWidgets
 from rotatek.page.ask.settings_summary import (
     beyond_reading,
     budget_reading,
@@ -50,7 +49,6 @@ class Controls:
         pin: the button that adds the present settings as one.
         others: further columns, as text of `links.encode`.
         model: which model answers.
-        checkpoint: where a checkpoint is loaded, if the host allows it.
         length: how long an answer may be.
         temperature: of sampling; 0 is greedy.
         seed: of the draws; empty for new ones.
@@ -66,14 +64,10 @@ class Controls:
             self.panel("channels", channel_reading(start))
         self.reading("budget", budget_reading(start))
 
-    def add_drawers(
-        self, models: Sequence[tuple[str, str]], *, loads_checkpoints: bool = False
-    ) -> None:
+    def add_drawers(self, models: Sequence[tuple[str, str]]) -> None:
         """All other controls, in drawers that are closed at first.
 
-        Args:
-            models: (label, name) of each on offer, the default first.
-            loads_checkpoints: whether visitors may load checkpoints.
+        models: (label, name) of each on offer, the default first.
         """
         with gr.Row(elem_id="drawers"):
             with gr.Accordion("Budgets and methods", open=False, elem_id="setup"):
@@ -84,7 +78,7 @@ class Controls:
                     self.place("beyond")
                     self.reading("beyond", beyond_reading(self.start), "value-reading")
             with gr.Accordion("Model and length", open=False, elem_id="more"):
-                self._add_model_and_length(models, loads_checkpoints)
+                self._add_model_and_length(models)
 
     def _add_budgets_and_methods(self) -> None:
         """Budgets of the paper, the methods, and what is answered beside them."""
@@ -108,12 +102,9 @@ class Controls:
             [], label="Also answered side by side", visible=False, elem_id="others"
         )
 
-    def _add_model_and_length(
-        self, models: Sequence[tuple[str, str]], loads_checkpoints: bool
-    ) -> None:
+    def _add_model_and_length(self, models: Sequence[tuple[str, str]]) -> None:
         """Answers are greedy until the temperature is moved."""
         self.model = gr.Dropdown(list(models), value=models[0][1], label="Model", elem_id="model")
-        self.checkpoint = CheckpointWidgets() if loads_checkpoints else None
         self.place("more")
         limits = Limits()
         self.length = gr.Slider(
