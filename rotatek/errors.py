@@ -92,14 +92,6 @@ ImageDamaged = _refusal(400, "image_damaged",
     "The image is damaged or incomplete. Save or download it again and retry.")
 TooManyImages = _refusal(400, "too_many_images",
     "There are more than 1,000 images in one request. Use fewer and ask again.")
-ClipUnreadable = _refusal(400, "clip_unreadable",
-    "The video is damaged, or of a kind that cannot be read. Save it as MP4 or WebM.")
-ClipTooLarge = _refusal(400, "clip_too_large",
-    "The video file is larger than 100 MB. Save it smaller and try again.")
-ClipTooLong = _refusal(400, "clip_too_long",
-    "The video does not end within ten minutes. Cut out what matters and try again.")
-ClipsNotInstalled = _refusal(400, "clips_not_installed",
-    "Videos cannot be read here. Install rotatek[video], or ask about a picture.")
 QuestionEmpty = _refusal(400, "question_empty",
     "The question is empty. Type one and ask again.")
 QuestionNotText = _refusal(400, "question_not_text",

@@ -23,7 +23,6 @@ SUCCESSORS: Final = {
     "rotatek.cache.filling": "rotatek.cache.prefill_layer",
     "rotatek.calibration": "rotatek.methods.calibration",
     "rotatek.channels": "rotatek.methods.channels",
-    "rotatek.clip": "rotatek.inputs.video",
     "rotatek.cluster.front": "rotatek.cluster.gateway",
     "rotatek.cluster.local": "rotatek.cluster.local_cluster",
     "rotatek.cluster.ports": "rotatek.cluster.loopback_port",

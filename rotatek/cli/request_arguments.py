@@ -12,7 +12,7 @@ from rotatek.inputs.text_files import lines_of, parsed, read_text
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from rotatek.inputs.request import Asked, Clip, Request
+    from rotatek.inputs.request import Asked, Request
     from rotatek.inputs.sampling import Sampling
     from rotatek.models import VisionLanguageModel
 
@@ -33,18 +33,16 @@ class Row(NamedTuple):
     """One question of a command line or of a batch file.
 
     Attributes:
-        path: of the picture or the video, as it was given.
+        path: of the picture, as it was given.
         question: the text.
-        is_video: whether `path` is a video's.
         line: of the batch file, in words; none where there is no such file.
         number: of that line.
         fault: the fault of the line, in a sentence.
-        is_text: whether there is neither a picture nor a video.
+        is_text: whether there is no picture.
     """
 
     path: str
     question: str
-    is_video: bool = False
     line: str = ""
     number: int = 0
     fault: str = ""
@@ -55,23 +53,20 @@ class Row(NamedTuple):
         """The row as a batch file has it; its line where that cannot be read."""
         if self.fault:
             return {"line": self.number}
-        return {"video" if self.is_video else "image": self.path, "question": self.question}
+        return {"image": self.path, "question": self.question}
 
-    def opened(self) -> "Image | list[Image] | Clip":
-        """The picture, the pages of a short PDF, or frames of the video.
+    def opened(self) -> "Image | list[Image]":
+        """The picture, or the pages of a short PDF.
 
         Raises:
             UserError: where it cannot be read.
         """
         from rotatek.inputs.pdf import is_pdf, pictures_of  # noqa: PLC0415
-        from rotatek.inputs.request import open_image  # noqa: PLC0415
-        from rotatek.inputs.video import open_clip  # noqa: PLC0415  # keeps --help quick
+        from rotatek.inputs.request import open_image  # noqa: PLC0415  # keeps --help quick
 
         if self.fault:
             raise UserError(self.fault)
         path = Path(self.path)
-        if self.is_video:
-            return open_clip(path)
         return pictures_of(path) if is_pdf(path) else open_image(path)
 
     def asked(self, mark: str | None) -> "Asked":
@@ -116,14 +111,9 @@ def add_request(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("question", nargs="?", metavar="QUESTION")
     parser.add_argument(
-        "--video",
-        metavar="FILE",
-        help="an MP4, MOV, WebM, MKV or AVI file in place of IMAGE: a frame a second, 60 at most",
-    )
-    parser.add_argument(
         "--batch",
         metavar="FILE.jsonl",
-        help='lines of {"image": PATH, "question": TEXT}, or of "video" for "image"',
+        help='lines of {"image": PATH, "question": TEXT}',
     )
     parser.add_argument(
         "--place",
@@ -160,19 +150,15 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
         UserError: if neither or both are given, or the file has no good line.
     """
     if getattr(args, "no_image", False):
-        alone = args.batch is None and args.video is None and args.place is None
+        alone = args.batch is None and args.place is None
         if args.image is None or args.question is not None or not alone:
             raise UserError("With --no-image give the QUESTION alone.")
         return [Row("", args.image, is_text=True)]
     if args.batch is None:
-        if args.video is not None:
-            if args.image is None or args.question is not None:
-                raise UserError("With --video give the QUESTION alone: the video is the picture.")
-            return [Row(args.video, args.image, is_video=True)]
         if args.image is None or args.question is None:
             raise UserError("Give an IMAGE and a QUESTION, or --batch FILE.jsonl.")
         return [Row(args.image, args.question)]
-    if args.image is not None or args.video is not None:
+    if args.image is not None:
         raise UserError("Give either IMAGE and QUESTION or --batch, not both.")
     name = f"the batch file {Path(args.batch).name}"
     lines = lines_of(read_text(args.batch, f"The{name[3:]}"))
@@ -187,10 +173,9 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
 def _row(number: int, text: str, line: str) -> Row:
     try:
         row = parsed(text)
-        is_video = "video" in row
-        path, question = row["video" if is_video else "image"], row["question"]
+        path, question = row["image"], row["question"]
         if isinstance(path, str) and isinstance(question, str):
-            return Row(path, question, is_video, line, number)
+            return Row(path, question, line, number)
     except (ValueError, KeyError, TypeError):
         pass
     fault = f'{line} is not {{"image": PATH, "question": TEXT}}.'

@@ -94,7 +94,7 @@ def ask_store(args: argparse.Namespace) -> int:
     Raises:
         UserError: for arguments, a question or a store that is refused.
     """
-    if args.image is None or args.question is not None or args.video or args.batch:
+    if args.image is None or args.question is not None or args.batch:
         raise UserError("With --store give the QUESTION alone: its pages were read before.")
     if args.save_cache or args.load_cache:
         raise UserError("A store keeps its own caches. Leave --save-cache and --load-cache out.")

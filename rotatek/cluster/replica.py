@@ -166,7 +166,7 @@ def _as_text(job: Job, request: Request) -> Request | None:
         chat += [Message("assistant", (turn.answer,)), Message("user", asked)]
     try:
         return make_chat(
-            request.images, chat, job.asked.max_new_tokens, times=request.times, cut=request.cut,
+            request.images, chat, job.asked.max_new_tokens, cut=request.cut,
             tools=request.tools, sampling=job.asked.sampling,
         )  # fmt: skip
     except RequestTooLong:

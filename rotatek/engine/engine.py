@@ -360,13 +360,13 @@ class Engine:
         self, request: Request, columns: Mapping[str, Settings]
     ) -> tuple[Prompt, ImageFeatures]:
         """Encode a request; pictures that the vision tower has encoded before are reused."""
-        key, warm = key_of(request.images, request.times, request.scope), None
+        key, warm = key_of(request.images, request.scope), None
         if request.images:
             warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
         pixels = None if warm is None else warm.pixels
         if pixels is None:
             with self.scheduler.preprocessing:
-                pixels = self.vlm.look(request, self.limits.max_prompt_tokens)
+                pixels = self.vlm.look(request)
         with self.scheduler.preparing:
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
         return prompt, warm or ImageFeatures(key, prompt.pixels)

@@ -67,12 +67,9 @@ def _tensors(things: Any) -> list[Tensor]:
     return [t for thing in things or () for t in _tensors(thing)]
 
 
-def key_of(
-    images: tuple[Image.Image, ...], times: tuple[float, ...] = (), scope: str = ""
-) -> bytes:
-    """Equal for the same pixels in the same order; times: of a clip's frames, which are not read
-    as pictures are; scope: as of `Request`."""
-    whole = hashlib.blake2b(f"{times!r}{scope}".encode(), digest_size=32)
+def key_of(images: tuple[Image.Image, ...], scope: str = "") -> bytes:
+    """Equal for the same pixels in the same order; scope: as of `Request`."""
+    whole = hashlib.blake2b(f"(){scope}".encode(), digest_size=32)
     for image in images:
         whole.update(f"{image.mode} {image.size};".encode())
         whole.update(image.tobytes())

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rotatek.inputs.request import Clip, Request, clean_question, make_request, open_image
+    from rotatek.inputs.request import Request, clean_question, make_request, open_image
 
-__all__ = ["Clip", "Request", "clean_question", "make_request", "open_image"]
+__all__ = ["Request", "clean_question", "make_request", "open_image"]
 _HOME: Final = "rotatek.inputs.request"
 
 

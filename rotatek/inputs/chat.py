@@ -16,7 +16,6 @@ def make_chat(
     messages: Sequence[Message],
     max_new_tokens: int = 64,
     *,
-    times: Sequence[float] = (),
     cut: bool = False,
     tools: str = "",
     sampling: Sampling = GREEDY,
@@ -28,7 +27,6 @@ def make_chat(
             chat of texts alone.
         messages: the last one is to be answered.
         max_new_tokens: the longest answer, 1 to `rotatek.inputs.request.MAX_NEW_TOKENS`.
-        times: as of `Request`, of a clip.
         cut: as of `Request`.
         tools: as of `Request`.
         sampling: as of `Request`.
@@ -41,9 +39,9 @@ def make_chat(
         raise errors.TooManyImages
     if not clean or clean[-1].role == "assistant":
         raise errors.MessagesUnreadable
-    if sum(one.pictures for one in clean) != (1 if times else len(images)):
+    if sum(one.pictures for one in clean) != len(images):
         raise errors.PlacesUnequal
     if not any(is_visible(c) for one in clean if one.role != "assistant" for c in one.text):
         raise errors.QuestionEmpty
     length = whole_tokens(max_new_tokens)
-    return Request(tuple(images), clean, length, tuple(times), cut, tools, sampling=sampling)
+    return Request(tuple(images), clean, length, cut, tools, sampling=sampling)

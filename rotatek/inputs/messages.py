@@ -19,7 +19,7 @@ class Place(Enum):
     PICTURE = "picture"
 
 
-PICTURE: Final = Place.PICTURE  # the next of the request's pictures, or its clip
+PICTURE: Final = Place.PICTURE  # the next of the request's pictures
 Part = str | Place
 
 

@@ -42,17 +42,14 @@ def encode_chat(
         tokenizer: the model's.
         request: messages, with their pictures.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: the text of each picture, or of each part of a clip, with one visual token for a
+        pictures: the text of each picture, with one visual token for a
             run of them.
         placeholder: the template's own text for a picture.
 
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
-    messages = request.messages
-    if request.times:  # a clip has one position, and may come in several parts
-        messages = tuple(_repeat_clip(message, len(pictures)) for message in messages)
-    rendered, texts = _rendered(tokenizer, messages, template, request.tools)
+    rendered, texts = _rendered(tokenizer, request.messages, template, request.tools)
     if placeholder:
         rendered = _insert_pictures(rendered, placeholder, pictures)
     ids = _ids(tokenizer, rendered, texts)
@@ -62,14 +59,6 @@ def encode_chat(
 def takes_tools(template: str | None) -> bool:
     """Whether a chat template supports tools that a model may call."""
     return re.search(r"\btools\b", str(template or "")) is not None
-
-
-def _repeat_clip(message: Message, parts: int) -> Message:
-    """A message whose clip is repeated once for each of its parts."""
-    places: list[Part] = []
-    for part in message.parts:
-        places += [PICTURE] * parts if part is PICTURE else [part]
-    return Message(message.role, tuple(places), message.calls, message.name)
 
 
 def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:

@@ -55,20 +55,11 @@ _STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch m
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
-    """Frames of a video: RGB pictures of one size, and the second of each."""
-
-    frames: tuple[Image.Image, ...]
-    times: tuple[float, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class Request:
-    """One checked chat about images or a clip, or of texts alone, whose last message is answered.
+    """One checked chat about images, or of texts alone, whose last message is answered.
 
     images: RGB, upright, without metadata, in the order in which the messages show them; messages:
-    clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; times: the second
-    of each image, where they are the frames of a clip, for which a message has one `PICTURE`; cut:
+    clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; cut:
     whether the answer may be cut short where the context is full; tools: for the model's prompt, as
     JSON; scope: a digest of an API key, whose pictures may be reused; sampling: how the answer's
     tokens are chosen.
@@ -77,7 +68,6 @@ class Request:
     images: tuple[Image.Image, ...]
     messages: tuple[Message, ...]
     max_new_tokens: int = 64
-    times: tuple[float, ...] = ()
     cut: bool = False
     tools: str = ""
     scope: str = ""
@@ -104,7 +94,7 @@ Asked = str | tuple[Part, ...]
 
 
 def make_request(
-    images: Image.Image | Sequence[Image.Image] | Clip,
+    images: Image.Image | Sequence[Image.Image],
     question: Asked,
     max_new_tokens: int = 64,
     history: Sequence[tuple[Asked, str]] = (),
@@ -119,7 +109,7 @@ def make_request(
     `make_request([a, b], ("First:", PICTURE, "Second:", PICTURE, "Which is larger?"))`.
 
     Args:
-        images: one picture or several, or a clip of `rotatek.inputs.video.open_clip`.
+        images: one picture or several.
         question: cleaned by `clean_question`.
         max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
         history: earlier (question, answer) turns about the same images, oldest first.
@@ -130,16 +120,12 @@ def make_request(
     Raises:
         UserError: in a sentence that says what to change.
     """
-    if isinstance(images, Clip):
-        pictures, times = images.frames, images.times
-    else:
-        pictures, times = _pictures(images), ()
+    pictures = _pictures(images)
     turns = [*_clean_history(history), (clean_question(question), None)]
-    count = 1 if times else len(pictures)
     own = [asked.count(PICTURE) if isinstance(asked, tuple) else None for asked, _ in turns]
     later = [number or 0 for number in own[1:]]
-    parts = tuple(shown) or (count - sum(later), *later)
-    if len(parts) != len(turns) or sum(parts) != count or min(parts) < 0:
+    parts = tuple(shown) or (len(pictures) - sum(later), *later)
+    if len(parts) != len(turns) or sum(parts) != len(pictures) or min(parts) < 0:
         raise errors.HistoryInvalid
     messages: list[Message] = []
     for (asked, said), places, more in zip(turns, own, parts, strict=True):
@@ -149,7 +135,7 @@ def make_request(
         messages.append(Message("user", text))
         messages += [] if said is None else [Message("assistant", (said,))]
     length = whole_tokens(max_new_tokens)
-    return Request(pictures, merged(messages), length, times, sampling=sampling)
+    return Request(pictures, merged(messages), length, sampling=sampling)
 
 
 def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:

@@ -12,7 +12,7 @@ MOST_CROPPED: Final = 8  # a longer picture's middle is drawn as if it were 8 ti
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of equal size over all of one picture, or of one frame of a clip.
+    """Cells of equal size over all of one picture.
 
     Args:
         rows: of cells.
@@ -20,8 +20,7 @@ class Grid:
         start: among all visual tokens of the prompt, the number of the first cell's.
         tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
             the model saw nothing of the picture; None where they follow one another.
-        label: a name such as "frame 3"; empty for a picture.
-        picture: the number of the request's picture or frame.
+        picture: the number of the request's picture.
         trimmed: whether the cells without a token are blank margins, left out on purpose.
     """
 
@@ -29,7 +28,6 @@ class Grid:
     columns: int
     start: int = 0
     tokens: tuple[int, ...] | None = None
-    label: str = ""
     trimmed: bool = False
     picture: int = 0
 

@@ -21,14 +21,13 @@ from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
-from rotatek.inputs.request import Clip, Request
+from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
 
-CLIP_SHARE: Final = 0.75  # of a context: what a clip may fill of it
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
 
@@ -182,7 +181,7 @@ class VisionLanguageModel:
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
-        """Ids of visual tokens: of images, and of clips where the family has one."""
+        """Ids of visual tokens: of images, and of videos where the family has one."""
         return visual_ids(self.model.config)
 
     @property
@@ -219,26 +218,12 @@ class VisionLanguageModel:
         """Turn pictures into the vision tower's tensors."""
         raise NotImplementedError
 
-    def preprocess_clip(self, clip: Clip) -> Pixels:
-        """Turn a clip's frames into the vision tower's tensors: as pictures, one after another."""
-        return self.preprocess(clip.frames)
-
-    def look(self, request: Request, limit: int | None = None) -> Pixels:
-        """A request's pictures, or its clip, as the vision tower takes them; of a clip as many
-        frames as fit in most of the context, or in most of `limit` tokens."""
+    def look(self, request: Request) -> Pixels:
+        """A request's pictures as the vision tower takes them."""
         if not request.images:
             return NOTHING_SHOWN
-        if not request.times:
-            pixels = self.preprocess(request.images)
-            return replace(pixels, grids=placed(pixels.grids, len(request.images)))
-        clip, room, apart = Clip(request.images, request.times), self.context(limit), 1
-        pixels = self.preprocess_clip(clip)
-        while room is not None and sum(pixels.runs) > CLIP_SHARE * room and len(clip.frames) > 1:
-            clip, apart = Clip(clip.frames[::2], clip.times[::2]), 2 * apart
-            pixels = self.preprocess_clip(clip)
-        grids = placed(pixels.grids, len(clip.frames), apart)
-        named = tuple(replace(grid, label=f"frame {grid.picture + 1}") for grid in grids)
-        return replace(pixels, grids=named)
+        pixels = self.preprocess(request.images)
+        return replace(pixels, grids=placed(pixels.grids, len(request.images)))
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
@@ -342,7 +327,7 @@ class VisionLanguageModel:
                 blames what takes most of them. With `request.cut` one token of answer is enough.
             PictureNeeded: for a chat of texts alone that the chat template has no place for.
         """
-        pixels = pixels or self.look(request, limit)
+        pixels = pixels or self.look(request)
         template = self.tokenizer.chat_template or self.template
         try:
             ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)

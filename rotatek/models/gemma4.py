@@ -20,7 +20,7 @@ class Gemma4(VisionLanguageModel):
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """The ids of pictures and clips, and those around a picture."""
+        """The ids of pictures and videos, and those around a picture."""
         config = self.model.config
         return (*self.visual_ids, config.boi_token_id, config.eoi_token_id)
 

@@ -7,7 +7,6 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
-from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 
@@ -25,7 +24,7 @@ class InternVL(VisionLanguageModel):
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
-        """The image id, which clips use, too."""
+        """The image id, which videos use, too."""
         return (self.image_token,)
 
     @property
@@ -58,16 +57,7 @@ class InternVL(VisionLanguageModel):
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles in the shape nearest to the picture's, and add a thumbnail."""
-        return self._preprocess(images, crop=True)
-
-    def preprocess_clip(self, clip: Clip) -> Pixels:
-        """One tile a frame, each named."""
-        seen = self._preprocess(clip.frames, crop=False)
-        said = [f"Frame{number}: {text}" for number, text in enumerate(seen.texts, 1)]
-        return Pixels(seen.tensors, seen.counts, seen.grids, ("\n".join(said),), seen.runs)
-
-    def _preprocess(self, images: Sequence[Image.Image], *, crop: bool) -> Pixels:
-        out = self.images(images=list(images), crop_to_patches=crop, return_tensors="pt")
+        out = self.images(images=list(images), crop_to_patches=True, return_tensors="pt")
         side, (start_of, end_of) = self._side, self._ends
         count, start, grids = side**2, 0, []
         tiles = [int(number) for number in out["num_patches"]]

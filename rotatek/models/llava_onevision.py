@@ -1,14 +1,11 @@
 """LLaVA-OneVision: a SigLIP tower over a base view and many tiles, packed as LLaVA-NeXT does and
-scaled down where there are more than nine; clips of pooled frames."""
+scaled down where there are more than nine."""
 
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from rotatek.bridge.scope import own_calls
-from rotatek.inputs.request import Clip
-from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
@@ -25,31 +22,6 @@ class LlavaOnevision(LlavaNext):
         "{%- else -%}{{ '\n' + part['text'] }}{%- endif -%}{%- endfor -%}<|im_end|>"
         "{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
     )
-
-    def preprocess_clip(self, clip: Clip) -> Pixels:
-        """One view a frame, whose tokens are pooled two by two, and one newline for all."""
-        views = [
-            torch.as_tensor(self.images(images=[frame], return_tensors="pt")["pixel_values"][0][0])
-            for frame in clip.frames
-        ]
-        side = -(-self._side // 2)
-        count = len(views) * side * side + 1
-        grids = tuple(Grid(side, side, number * side * side) for number in range(len(views)))
-        tensors = {"pixel_values_videos": torch.stack(views)[None].to(self.device)}
-        text = self.token(self.model.config.video_token_id)
-        return Pixels(tensors, (count,), grids, (text,), (count,))
-
-    @own_calls()
-    def features(self, pixels: Pixels) -> Tensor:
-        """Projected, packed tokens of all images, or of a clip, [N, hidden]."""
-        if "pixel_values_videos" not in pixels.tensors:
-            return super().features(pixels)
-        network, views = self.model.model, pixels.tensors["pixel_values_videos"][0]
-        tower = network.vision_tower(views, output_hidden_states=True, return_dict=True)
-        states = tower.hidden_states[self.model.config.vision_feature_layer]
-        states = states[:, 1:] if self._drops_first else states
-        pooled = network.apply_pooling(network.multi_modal_projector(states)).flatten(0, 1)
-        return torch.cat([pooled, network.image_newline[None].to(pooled)])
 
     def _pack(
         self, tiles: tuple[Tensor, list[int], Tensor], newline: Tensor | None = None
@@ -71,10 +43,7 @@ class LlavaOnevision(LlavaNext):
         return layers[layer if isinstance(layer, int) else layer[-1]].self_attn, False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Packed or pooled like the states themselves; a newline has the mark's value."""
-        if "pixel_values_videos" in pixels.tensors:
-            pooled = self.model.model.apply_pooling(values.float()).flatten(0, 1)
-            return torch.cat([pooled, torch.full_like(pooled[:1], NEWLINE)])
+        """Packed like the states themselves; a newline has the mark's value."""
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         return torch.cat(self._pack((values.float(), counts, sizes)))
 
@@ -87,9 +56,7 @@ class LlavaOnevision(LlavaNext):
     ) -> tuple[Tensor, Tensor]:
         """Reduce every grid separately; newlines always stay."""
         scores, keys, states = watched
-        marks = torch.ones_like(scores)
-        if "pixel_values_videos" not in pixels.tensors:
-            marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
+        marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
         kept, states = torch.ones_like(scores, dtype=torch.bool), states.clone()
         for number, grid in enumerate(pixels.grids):
             part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start

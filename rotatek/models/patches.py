@@ -5,7 +5,6 @@ frame in time: .3 s of one core for 2,880 visual tokens. But a channel has 256 l
 processor makes of these is found at once; and a picture's bytes are an eighth of its numbers.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,35 +19,28 @@ CHANNELS: Final = 3
 EDGES: Final = ("shortest_edge", "longest_edge")  # of a size: least and most pixels
 
 
-def patches_of(
-    processor: Any,
-    frames: Sequence[Image.Image],
-    device: torch.device,
-    size: Mapping[str, int] | None = None,
-) -> tuple[Tensor, int, int]:
-    """The result of the processor's call for a picture, number by number, or for frames that share
-    their visual tokens.
+def patches_of(processor: Any, image: Image.Image, device: torch.device) -> tuple[Tensor, int, int]:
+    """The result of the processor's call for a picture, number by number.
 
     Args:
         processor: a `Qwen2VLImageProcessorPil`.
-        frames: RGB, of one size: one that is repeated in time, or as many as share a patch.
+        image: RGB; it is repeated in time.
         device: of the result.
-        size: the least and the most pixels, as the processor's own `size`.
 
     Returns:
         Patches [rows * columns, C * T * p * p] float32, those of a visual token together; rows and
         columns of patches.
     """
     side, unit = processor.patch_size, processor.merge_size
-    shown = np.stack([_levels(processor, frame, size or processor.size) for frame in frames])
-    T, H, W, C = shown.shape
+    shown = _levels(processor, image)
+    H, W, C = shown.shape
     rows, columns = H // side, W // side
     seen = torch.from_numpy(shown).to(device)
-    cells = seen.view(T, rows // unit, unit, side, columns // unit, unit, side, C)
-    levels = cells.permute(1, 4, 2, 5, 7, 0, 3, 6).reshape(rows * columns, C, -1)
+    cells = seen.view(rows // unit, unit, side, columns // unit, unit, side, C)
+    levels = cells.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, C, -1)
     first = LEVELS * torch.arange(C, dtype=torch.int32, device=device)[:, None]
     numbers = numbers_of(processor).to(device)
-    made = numbers.index_select(0, (levels + first).flatten()).view(rows * columns, C, T, -1)
+    made = numbers.index_select(0, (levels + first).flatten()).view(rows * columns, C, 1, -1)
     made = made.expand(-1, -1, processor.temporal_patch_size, -1)
     return made.reshape(rows * columns, -1), rows, columns
 
@@ -63,10 +55,10 @@ def numbers_of(processor: Any) -> Tensor:
     return torch.from_numpy(np.asarray(levels, dtype=np.float32)).flatten()
 
 
-def _levels(processor: Any, image: Image.Image, size: Mapping[str, int]) -> NDArray[np.uint8]:
+def _levels(processor: Any, image: Image.Image) -> NDArray[np.uint8]:
     """[H, W, C] of a picture at a size of whole units of patches."""
-    unit, least, most = processor.patch_size * processor.merge_size, *map(size.get, EDGES)
+    unit, least, most = processor.patch_size * processor.merge_size, *map(processor.size.get, EDGES)
     height, width = smart_resize(image.height, image.width, unit, least, most)
     if image.size != (width, height):
         image = image.resize((width, height), processor.resample)
-    return np.asarray(image)
+    return np.array(image)

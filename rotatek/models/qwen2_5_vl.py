@@ -43,7 +43,7 @@ class Qwen25VL(Qwen2VL):
         """Means over 2x2 units, brought out of window order."""
         tower, tensors = self.model.model.visual, pixels.tensors
         window, _ = get_vision_window_index(
-            tensors.get("image_grid_thw", tensors.get("video_grid_thw")),
+            tensors["image_grid_thw"],
             spatial_merge_size=tower.spatial_merge_size,
             window_size=tower.window_size,
             patch_size=tower.patch_size,

@@ -1,4 +1,4 @@
-"""Qwen2-VL: native resolution, 2x2 merged patches, M-RoPE positions, clips of paired frames."""
+"""Qwen2-VL: native resolution, 2x2 merged patches, M-RoPE positions."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -10,14 +10,11 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from rotatek.bridge.scope import own_calls
 from rotatek.inputs.crop_margins import blank_margins
-from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
 from rotatek.models.patches import EDGES, patches_of
 
-CLIP_TOKENS: Final = 4096  # visual tokens of one clip, at most: its frames share them
 LOW_TOKENS: Final = 256  # of a picture at low detail, at most
-LEAST_FRAME_TOKENS: Final = 4  # of a frame
 
 
 class Qwen2VL(VisionLanguageModel):
@@ -57,7 +54,7 @@ class Qwen2VL(VisionLanguageModel):
             image if cut is None else cut.of(image, unit)
             for image, cut in zip(images, cuts, strict=True)
         ]
-        made = [patches_of(self.images, [image], self.device) for image in shown]
+        made = [patches_of(self.images, image, self.device) for image in shown]
         shapes = [(1, rows, columns) for _, rows, columns in made]
         counts, grids = self._grids(shapes)
         grids = tuple(
@@ -69,33 +66,6 @@ class Qwen2VL(VisionLanguageModel):
             "image_grid_thw": torch.tensor(shapes, device=self.device),
         }
         return Pixels(tensors, counts, grids, (self.placeholder,) * len(counts), counts)
-
-    def preprocess_clip(self, clip: Clip) -> Pixels:
-        """Pair the frames in time: two share their visual tokens, as the family's clips do."""
-        depth, merge = self.images.temporal_patch_size, self._merge
-        units = (self.images.patch_size * merge) ** 2
-        steps = -(-len(clip.frames) // depth)
-        room = max(CLIP_TOKENS // steps, LEAST_FRAME_TOKENS) * units
-        size = {
-            "longest_edge": min(self.images.size["longest_edge"], room),
-            "shortest_edge": min(self.images.size["shortest_edge"], room),
-        }
-        frames = [*clip.frames, *[clip.frames[-1]] * (-len(clip.frames) % depth)]
-        made = [
-            patches_of(self.images, frames[start : start + depth], self.device, size)
-            for start in range(0, len(frames), depth)
-        ]
-        _, rows, columns = made[0]
-        seconds = (clip.times[-1] - clip.times[0]) / max(len(clip.times) - 1, 1) * depth
-        tensors = {
-            "pixel_values_videos": _joined([patches for patches, _, _ in made]),
-            "video_grid_thw": torch.tensor([[steps, rows, columns]]),
-            "second_per_grid_ts": torch.tensor([seconds]),
-        }
-        counts, grids = self._grids([[1, rows, columns]] * steps)
-        texts, runs = self._clip_text(clip, counts)
-        tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
-        return Pixels(tensors, counts, grids, texts, runs)
 
     @property
     def _unit(self) -> int:
@@ -115,24 +85,14 @@ class Qwen2VL(VisionLanguageModel):
             start += grids[-1].rows * grids[-1].columns
         return tuple(grid.rows * grid.columns for grid in grids), tuple(grids)
 
-    def _clip_text(
-        self, clip: Clip, counts: Sequence[int]
-    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The text of a clip, and the lengths of its runs of visual tokens."""
-        return (self.token(self.model.config.video_token_id),), (sum(counts),)
-
     def features(self, pixels: Pixels) -> Tensor:
         """Merged embeddings of all images, [N, hidden]."""
         return torch.cat(tuple(self._tower(pixels).pooler_output))
 
     @own_calls()
     def _tower(self, pixels: Pixels) -> Any:
-        """The vision tower's output for images or a clip."""
+        """The vision tower's output."""
         tensors = pixels.tensors
-        if "video_grid_thw" in tensors:
-            return self.model.get_video_features(
-                tensors["pixel_values_videos"], tensors["video_grid_thw"], return_dict=True
-            )
         return self.model.get_image_features(
             tensors["pixel_values"], tensors["image_grid_thw"], return_dict=True
         )
@@ -147,20 +107,15 @@ class Qwen2VL(VisionLanguageModel):
 
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
         """M-RoPE positions [3, 1, L]; asked of the model, stored nowhere."""
-        tensors = prompt.pixels.tensors
         if not prompt.pixels.runs:  # of texts alone, the same on every axis
             positions, after = super().positions(prompt)
             return positions.expand(3, -1, -1), after
-        names = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
-        kinds = prompt.visual.int()
-        if "video_grid_thw" in tensors:
-            kinds = 2 * kinds
         positions, _ = self.model.model.get_rope_index(
             prompt.ids,
-            mm_token_type_ids=kinds,
-            **{name: tensors[name] for name in names if name in tensors},
+            mm_token_type_ids=prompt.visual.int(),
+            image_grid_thw=prompt.pixels.tensors["image_grid_thw"],
         )
-        return positions, positions[..., -1].amax(0) + 1  # a clip's time may be further on
+        return positions, positions[..., -1].amax(0) + 1
 
     def positions_at(self, position: Tensor) -> Tensor:
         """[3, B, 1]: text tokens have the same position on every axis."""

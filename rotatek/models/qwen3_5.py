@@ -1,7 +1,7 @@
 """Qwen3.5 and 3.6: one layer in four has Keys, of 256 channels, and is compressed; the others keep
 a state of linear attention (`rotatek.bridge.state_layers`).
 
-Prompts and clips are Qwen3-VL's, and the tower is its tower without deeper features. The gate that
+Prompts are Qwen3-VL's, and the tower is its tower without deeper features. The gate that
 multiplies attention's output comes after our attention, inside the model's own module.
 """
 

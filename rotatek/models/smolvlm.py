@@ -9,7 +9,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from rotatek.bridge.scope import own_calls
-from rotatek.inputs.request import Clip
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
@@ -47,22 +46,7 @@ class Idefics3(VisionLanguageModel):
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles, and add a view of the full picture."""
-        return self._preprocess(images, split=bool(self.images.do_image_splitting))
-
-    def preprocess_clip(self, clip: Clip) -> Pixels:
-        """One view a frame, each behind its time."""
-        seen = self._preprocess(clip.frames, split=False)
-        said = [
-            f"\nFrame from {int(at // 60):02d}:{int(at % 60):02d}:{text}"
-            for at, text in zip(clip.times, seen.texts, strict=True)
-        ]
-        return Pixels(seen.tensors, seen.counts, seen.grids, ("".join(said) + "\n\n",), seen.runs)
-
-    def _preprocess(self, images: Sequence[Image.Image], *, split: bool) -> Pixels:
-        out = self.images(
-            images=[list(images)], do_image_splitting=split, return_row_col_info=True,
-            return_tensors="pt",
-        )  # fmt: skip
+        out = self.images(images=[list(images)], return_row_col_info=True, return_tensors="pt")
         side, seen = self._side, self.token(self.image_token)
         count, grids, texts, start = side**2, [], [], 0
         tiled = list(zip(_first(out["rows"]), _first(out["cols"]), strict=True))

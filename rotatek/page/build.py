@@ -6,7 +6,6 @@ from typing import Final
 import gradio as gr
 
 from rotatek.page import api, markup
-from rotatek.page.ask.clip import wire_clip
 from rotatek.page.ask.controls import Controls
 from rotatek.page.ask.events import (
     AskEvents,
@@ -21,7 +20,6 @@ from rotatek.page.ask.settings_events import wire_columns, wire_settings
 from rotatek.page.ask.widgets import (
     Answers,
     AskWidgets,
-    ClipWidgets,
     Export,
     FollowUp,
     Question,
@@ -74,7 +72,6 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(context), ExportEvents(context)
         wire_question(events, widgets)
-        wire_clip(widgets, collects=context.collects)
         wire_settings(widgets)
         wire_columns(widgets)
         wire_export(export, widgets)
@@ -93,10 +90,9 @@ def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets
     service = context.service
     with gr.Row(elem_id="desk"):
         with gr.Column(scale=5, min_width=300, elem_id="picture-part"):
-            image, gallery = picture_part(context.examples)
-            clip = ClipWidgets()
+            image, gallery, pdf = picture_part(context.examples)
         with gr.Column(scale=8, min_width=300, elem_id="work"):
-            question = Question(image, gallery, clip, context.examples)
+            question = Question(image, gallery, pdf, context.examples)
             answers = Answers(run, count, renews=context.renews)
             controls = Controls(next(iter(presets().values())))
             follow = FollowUp()

@@ -122,7 +122,7 @@ class PictureReader:
 
     def look(self, images: Sequence[Image.Image]) -> Pixels:
         """Pictures as the vision tower takes them; no device is needed for it."""
-        return self.vlm.look(make_request(list(images), "?"), self.limit)
+        return self.vlm.look(make_request(list(images), "?"))
 
     @torch.inference_mode()
     def read(self, images: Sequence[Image.Image], pixels: Pixels) -> RotateKCache:

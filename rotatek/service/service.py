@@ -106,8 +106,8 @@ class Service:
         """The engines so far; never waits."""
         return dict(self._engines)
 
-    def visual_tokens(self, model: str, image: Picture | inputs.Clip) -> int | None:
-        """The number of visual tokens of a picture or clip; None until the model is loaded, since
+    def visual_tokens(self, model: str, image: Picture) -> int | None:
+        """The number of visual tokens of a picture; None until the model is loaded, since
         no download should start before a question."""
         engine = self._engines.get(model)
         if engine is None:
@@ -117,7 +117,7 @@ class Service:
     def ask(
         self,
         model: str,
-        image: Picture | inputs.Clip | None,
+        image: Picture | None,
         question: str,
         columns: Mapping[str, Settings],
         max_new_tokens: int,

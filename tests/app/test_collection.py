@@ -15,7 +15,7 @@ from PIL import Image
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import clip as clips
+from rotatek.page.ask.events import AskEvents
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.visitors import Bounds, Collection, Collections
@@ -198,9 +198,9 @@ def test_a_pdf_is_a_page_each(
     labels = [page.label for page in events.held.of("me").pages]
     assert labels == ["two.pdf, page 1", "two.pdf, page 2"]
     assert errors.PdfDamaged.sentence in shown["tiles"]
-    taken = clips.take(str(path), collects=True)
-    assert taken["clip"] is None and isinstance(taken["image"], Image.Image)
+    asking = AskEvents(events.context)
+    taken = asking.first_page(str(path))
+    assert isinstance(taken["image"], Image.Image)
     assert "Page 1 of 2" in taken["status"] and "Collection tab" in taken["status"]
-    assert "Collection" not in clips.take(str(path))["status"]
     with pytest.raises(gr.Error, match="The PDF is damaged"):
-        clips.take(str(damaged))
+        asking.first_page(str(damaged))

@@ -157,7 +157,7 @@ def named(*grids: Grid) -> tuple[list[str], str]:
     return drawings.frames_of(trace), events.frame_slider(trace)["label"]
 
 
-def test_views_of_a_picture_are_told_from_pictures_and_frames() -> None:
+def test_views_of_a_picture_are_told_from_pictures() -> None:
     one = Grid(2, 2)
     assert named(one)[0] == []
     assert named(one, Grid(4, 4)) == (["view 1 of 2", "view 2 of 2"], "View of the picture")
@@ -165,8 +165,6 @@ def test_views_of_a_picture_are_told_from_pictures_and_frames() -> None:
     assert named(one, later) == (["picture 1", "picture 2"], "Picture")
     mixed = ["picture 1", "view 1 of picture 2", "view 2 of picture 2"]
     assert named(one, later, later) == (mixed, "Picture")
-    frames = [replace(one, picture=number, label=f"frame {number + 1}") for number in (0, 2)]
-    assert named(*frames) == (["frame 1", "frame 3"], "Place in the clip")
 
 
 @pytest.mark.alone

@@ -138,7 +138,7 @@ def test_a_page_opens_large_and_its_words_light_up(visit: Visit, shoot: Shoot) -
 def test_a_pdf_is_asked_on_the_first_tab(visit: Visit) -> None:
     page = visit()
     with page.expect_file_chooser() as chooser:
-        page.locator("button#clip, #clip button").first.click()
+        page.locator("button#pdf, #pdf button").first.click()
     chooser.value.set_files([document()])
     expect(page.locator("#status")).to_contain_text("Page 1 of 2 is ready to ask about.")
     expect(page.locator("#image .image-frame img")).to_be_visible()

@@ -32,7 +32,7 @@ def noise(width: int, height: int) -> Image.Image:
 def test_numbers_are_the_processors_own(case: str, size: tuple[int, int]) -> None:
     processor, image = Qwen2VLImageProcessorPil(**CASES[case]), noise(*size)
     wanted = processor(images=[image], return_tensors="pt")
-    found, rows, columns = patches_of(processor, [image], torch.device("cpu"))
+    found, rows, columns = patches_of(processor, image, torch.device("cpu"))
     assert [[1, rows, columns]] == wanted["image_grid_thw"].tolist()
     assert found.dtype == torch.float32 and torch.equal(found, wanted["pixel_values"])
 
@@ -45,6 +45,6 @@ def test_what_goes_to_the_device_is_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         return own(part)
 
     monkeypatch.setattr("rotatek.models.patches.torch.from_numpy", sending)
-    found, _, _ = patches_of(Qwen2VLImageProcessorPil(), [noise(168, 112)], torch.device("cpu"))
+    found, _, _ = patches_of(Qwen2VLImageProcessorPil(), noise(168, 112), torch.device("cpu"))
     assert found.nbytes == 8 * 168 * 112 * 3
     assert sent[0] == 168 * 112 * 3 + numbers_of(Qwen2VLImageProcessorPil()).nbytes

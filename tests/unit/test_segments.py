@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rotatek.bridge.packed_sequences import Segments
-from rotatek.inputs.request import Clip
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
@@ -38,14 +37,11 @@ def one_by_one(vlm: VisionLanguageModel) -> Iterator[None]:
 
 
 def shown(vlm: VisionLanguageModel, picture: Picture, case: str) -> Pixels:
-    if case == "clip":
-        frames = tuple(picture(112, 84, seed=n) for n in range(5))
-        return vlm.preprocess_clip(Clip(frames, (0.0, 1.0, 2.0, 3.0, 4.0)))
     sizes = {"even": [(224, 224)], "edges": [(420, 300)], "several": [(230, 414), (100, 222)]}
     return vlm.preprocess([picture(*size, seed=n) for n, size in enumerate(sizes[case])])
 
 
-@pytest.mark.parametrize("case", ["even", "edges", "several", "clip"])
+@pytest.mark.parametrize("case", ["even", "edges", "several"])
 def test_windows_side_by_side_are_those_one_by_one(
     vlm: VisionLanguageModel, picture: Picture, case: str
 ) -> None:

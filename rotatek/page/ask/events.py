@@ -6,14 +6,15 @@ Handlers take their inputs by name and return what they change by name (`page.bi
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
 from PIL.Image import Image as Picture
 
 from rotatek.compare.columns import titled
-from rotatek.errors import ConversationGone, Stopped
-from rotatek.inputs.request import Clip
+from rotatek.errors import ConversationGone, PdfDamaged, Stopped
+from rotatek.inputs.pdf import PdfFile
 from rotatek.methods.channels import CHANNELS
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
@@ -59,19 +60,17 @@ class AskEvents:
         model: str,
         max_new_tokens: int,
         others: Sequence[str],
-        clip: Clip | None = None,
         session: str | None = None,
         temperature: float = 0.0,
         seed: float | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
-        """Stream every column; `form` holds the settings as `settings_of` takes them. The picture
-        may be the first frame of a clip."""
+        """Stream every column; `form` holds the settings as `settings_of` takes them."""
         further = [decode(code) for code in others[: most_others()]]
         columns = titled(settings_of(form), further)
         service = self.context.service
         asking = partial(
-            service.ask, model, clip or image, question, columns, max_new_tokens, session,
+            service.ask, model, image, question, columns, max_new_tokens, session,
             talk=True, sampling=sampling_of(temperature, seed),
         )  # fmt: skip
         loading = service.loading(model, session)
@@ -185,10 +184,24 @@ class AskEvents:
         self.context.service.stop(session)
 
     @refusing
-    def count(self, image: Picture | None, model: str, clip: Clip | None = None) -> Shown:
-        """Visual tokens of an image or clip to the chosen model, or None. Changes: count."""
-        seen = clip or image
-        return {"count": None if seen is None else self.context.service.visual_tokens(model, seen)}
+    def count(self, image: Picture | None, model: str) -> Shown:
+        """Visual tokens of an image to the chosen model, or None. Changes: count."""
+        service = self.context.service
+        return {"count": None if image is None else service.visual_tokens(model, image)}
+
+    @refusing
+    def first_page(self, file: str | None) -> Shown:
+        """A PDF's first page as the picture. Changes: image, status."""
+        if file is None:
+            return {}
+        with PdfFile(Path(file)) as document:
+            page = next(iter(document))
+            if page.image is None:
+                raise page.error or PdfDamaged()
+            said = f"Page 1 of {document.pages} is ready to ask about."
+            if self.context.collects and document.pages > 1:
+                said += " The Collection tab asks all of them."
+        return {"image": page.image, "status": markup.line(said)}
 
     @refusing
     def choose(self, number: int) -> Shown:
@@ -222,7 +235,7 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tupl
     }  # fmt: skip
     request = {
         "image": question.image, "question": question.text, "model": controls.model,
-        "others": controls.others, "clip": question.clip.frames, **controls.length_and_chance,
+        "others": controls.others, **controls.length_and_chance,
     }  # fmt: skip
     asking = [question.ask.click, question.text.submit]
     asked = listen(asking, events.ask, request | controls.inputs, shown, **QUIET, **MODEL_WORK)
@@ -245,7 +258,7 @@ def wire_count(events: AskEvents, widgets: AskWidgets, answered: Iterable[Any]) 
     """What an image comes to is counted anew for another image and another model; after an answer,
     too, because a model that was chosen is not loaded before it."""
     question, model = widgets.question, widgets.controls.model
-    pictured = {"image": question.image, "model": model, "clip": question.clip.frames}
+    pictured = {"image": question.image, "model": model}
     count = {"count": widgets.answers.count}
     listen([question.image.change, model.change], events.count, pictured, count, **QUIET)
     for event in answered:
@@ -264,6 +277,8 @@ def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
     question.text.input(None, None, question.suggestions, js="() => null", **QUIET)
     question.suggestions.input(lambda text: text, question.suggestions, question.text, **AT_ONCE)
     question.image.upload(lambda: gr.update(visible=False), None, question.suggestions, **AT_ONCE)
+    read = {"image": question.image, "status": widgets.answers.status}
+    listen(question.pdf.upload, events.first_page, {"file": question.pdf}, read, **QUIET)
 
 
 def wire_greeting(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> Any:

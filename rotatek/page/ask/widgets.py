@@ -7,7 +7,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.inputs import pdf, video
+from rotatek.inputs import pdf
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.controls import Controls
@@ -19,34 +19,14 @@ from rotatek.service.run import Run
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
-VIDEOS: Final = [".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi"]
-HELD_S: Final = 3600  # for which a visitor's frames are kept
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
-class ClipWidgets:
-    """A button below the pictures, unseen where neither videos nor PDF files can be read.
-
-    Attributes:
-        upload: the button.
-        frames: a video's, a state.
-    """
-
-    def __init__(self) -> None:
-        kinds = {"a short video": VIDEOS} if video.can_be_read() else {}
-        kinds |= {"a PDF": [".pdf"]} if pdf.can_be_read() else {}
-        self.upload = gr.UploadButton(
-            f"Or ask about {' or '.join(kinds)}",
-            file_types=[ending for endings in kinds.values() for ending in endings] or VIDEOS,
-            size="sm",
-            visible=bool(kinds),
-            elem_id="clip",
-        )
-        self.frames = gr.State(time_to_live=HELD_S)
-
-
-def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | None]:
-    """The image and the gallery it may be chosen from."""
+def picture_part(
+    examples: Sequence[Example],
+) -> tuple[gr.Image, gr.Gallery | None, gr.UploadButton]:
+    """The image, the gallery it may be chosen from, and the button that takes a PDF's first page,
+    unseen where PDF files cannot be read."""
     image = image_box(
         value=str(examples[0].image) if examples else None,
         label="Image",
@@ -57,20 +37,27 @@ def picture_part(examples: Sequence[Example]) -> tuple[gr.Image, gr.Gallery | No
         alt_text="The image that is asked about",
     )
     gr.HTML(HINT, js_on_load=None, elem_id="lit")
-    if not examples:
-        return image, None
-    gallery = gr.Gallery(
-        [(str(example.image), example.title) for example in examples],
-        show_label=False,
-        columns=8,
-        height="auto",
-        object_fit="cover",
-        allow_preview=False,
-        interactive=False,
-        buttons=[],
-        elem_id="examples",
+    gallery = None
+    if examples:
+        gallery = gr.Gallery(
+            [(str(example.image), example.title) for example in examples],
+            show_label=False,
+            columns=8,
+            height="auto",
+            object_fit="cover",
+            allow_preview=False,
+            interactive=False,
+            buttons=[],
+            elem_id="examples",
+        )
+    upload = gr.UploadButton(
+        "Or ask about a PDF",
+        file_types=[".pdf"],
+        size="sm",
+        visible=pdf.can_be_read(),
+        elem_id="pdf",
     )
-    return image, gallery
+    return image, gallery, upload
 
 
 class Question:
@@ -79,7 +66,7 @@ class Question:
     Args:
         image: that is asked about.
         gallery: that it may be chosen from.
-        clip: that may take its place.
+        pdf: whose first page may take its place.
         examples: of the gallery; the first one's questions are suggested at first.
     """
 
@@ -87,10 +74,10 @@ class Question:
         self,
         image: gr.Image,
         gallery: gr.Gallery | None,
-        clip: ClipWidgets,
+        pdf: gr.UploadButton,
         examples: Sequence[Example],
     ) -> None:
-        self.image, self.gallery, self.clip = image, gallery, clip
+        self.image, self.gallery, self.pdf = image, gallery, pdf
         offered = list(examples[0].questions) if examples else []
         with gr.Row(elem_id="buttons", equal_height=True):
             self.text = gr.Textbox(

@@ -36,7 +36,7 @@ Drawings = dict[str, Drawing]
 
 class Place(NamedTuple):
     """The selection: a layer, one of its Key heads, a recorded token of the answer, and one of the
-    pictures, or frames of a clip."""
+    pictures."""
 
     layer: int
     head: int
@@ -245,21 +245,21 @@ def kept_drawing(run: Run, trace: Trace, number: int = 0) -> Drawing:
 
 
 def frames_of(trace: Trace) -> list[str]:
-    """What can be chosen, where there are several pictures, views of one, or frames of a clip."""
+    """What can be chosen, where there are several pictures, or views of one."""
     if len(trace.grids) < 2:
         return []
     of = [grid.picture for grid in trace.grids]
     names = []
     for number, grid in enumerate(trace.grids):
-        name = grid.label or f"picture {grid.picture + 1}"
+        name = f"picture {grid.picture + 1}"
         views, view = of.count(grid.picture), of[: number + 1].count(grid.picture)
-        whole = str(views) if views == len(of) and not grid.label else name
+        whole = str(views) if views == len(of) else name
         names.append(name if views == 1 else f"view {view} of {whole}")
     return names
 
 
 def _named(drawn: Drawing, trace: Trace, number: int, share: float | None = None) -> Drawing:
-    """The same, saying which picture or frame it shows, and its share of the attention."""
+    """The same, saying which picture it shows, and its share of the attention."""
     names = frames_of(trace)
     if not names:
         return drawn

@@ -42,11 +42,10 @@ def overview(run: Run | None) -> Shown:
 
 
 def frame_slider(trace: Trace) -> Any:
-    """The first picture or frame again, of as many as there are now."""
+    """The first picture again, of as many as there are now."""
     several = len(drawings.frames_of(trace))
     one = len({grid.picture for grid in trace.grids}) == 1
-    of_clip = several and trace.grids[0].label
-    label = "View of the picture" if one else "Place in the clip" if of_clip else "Picture"
+    label = "View of the picture" if one else "Picture"
     return gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1)
 
 
@@ -77,7 +76,7 @@ def step_through(
     at_frame: float = 1,
     **form: Any,
 ) -> Shown:
-    """Another token of the answer, or another frame. Changes: attention, answer."""
+    """Another token of the answer, or another picture. Changes: attention, answer."""
     view = view_of(run, (at_layer, at_head, at_step, at_frame), form)
     if view is None:
         return {}

@@ -54,7 +54,7 @@ class InspectWidgets:
     Attributes:
         layer, head: where.
         step: a recorded token of the answer.
-        frame: which picture or frame of a clip, from 1; shown where there are several.
+        frame: which picture, from 1; shown where there are several.
         quantity: what the map shows.
         answer: the answer with that token marked.
         cell: where the browser writes which cell of the map was chosen.
@@ -79,7 +79,7 @@ class InspectWidgets:
             self.step = _whole("Token of the answer", 1, 0, "step")
             self.answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
             self.frame = gr.Slider(
-                1, 2, 1, step=1, label="Place in the clip", visible=False, buttons=[],
+                1, 2, 1, step=1, label="Picture", visible=False, buttons=[],
                 elem_id="frame", min_width=180,
             )  # fmt: skip
         sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
