@@ -128,17 +128,7 @@ PartUnsupported = _refusal(400, "part_unsupported",
     "file, and leave sound and films out.", "messages")
 FileNotGiven = _refusal(400, "file_not_given",
     "The part holds no file, and addresses are not fetched. Give file_data as "
-    "data:application/pdf;base64,..., or the file_id of an upload to /v1/files.")
-FileUnknown = _refusal(404, "file_unknown",
-    "There is no file of that id, or it has expired. Upload it with POST /v1/files and try again.")
-FilesFull = _refusal(413, "files_full",
-    "There is no room for another file. Delete some with DELETE /v1/files/ID, or wait until they "
-    "expire, and try again.")
-UploadForeign = _refusal(403, "upload_foreign",
-    "Pages of other sites cannot upload files here. Send the file from a program, or set API "
-    "keys.")
-UploadUnreadable = _refusal(400, "upload_unreadable",
-    "The upload is no form with a file and a purpose. Send both, as multipart/form-data.")
+    "data:application/pdf;base64,...")
 PictureNeeded = _refusal(400, "picture_needed",
     "This model's chat template has no place for a chat without a picture. Add one, or use "
     "another model.", "messages")
@@ -201,8 +191,8 @@ KeyUnknown = _refusal(401, "invalid_api_key",
 ModelNotServed = _refusal(404, "model_not_found",
     "That model is not served here. GET /v1/models lists those that are.", "model")
 AddressUnknown = _refusal(404, "address_unknown",
-    "There is nothing here. The API has GET /v1/models, POST /v1/chat/completions, POST "
-    "/v1/responses and /v1/files.")
+    "There is nothing here. Ask by POST /v1/chat/completions, with pictures and PDF files as data "
+    "URIs; GET /v1/models lists the models.")
 BodyTooLarge = _refusal(413, "body_too_large",
     "The request is larger than 40 MB. Send fewer or smaller pictures.")
 BodyTooSlow = _refusal(408, "body_too_slow",
@@ -212,12 +202,6 @@ BodyUnreadable = _refusal(400, "body_unreadable",
 MessagesUnreadable = _refusal(400, "messages_unreadable",
     "The messages are not a chat: each has a role and content, text or parts, and the last one is "
     "not the assistant's.", "messages")
-InputUnreadable = _refusal(400, "input_unreadable",
-    "The input is no text and no list of messages, calls of functions and their outputs. Send one "
-    "of them.", "input")
-ResponseUnknown = _refusal(404, "response_unknown",
-    "There is no response of that id, or it has been let go. Send the whole conversation as "
-    "input.", "previous_response_id")
 ImageOutOfPlace = _refusal(400, "image_out_of_place",
     "The assistant's messages show no pictures. Move them to the user's and try again.")
 ImageNotData = _refusal(400, "image_not_data",

@@ -1,6 +1,6 @@
 """Hundreds of programs at the OpenAI door at once: `python -m tests.load`.
 
-Questions and follow-ups, texts alone, tools, uploaded files, responses, wrong keys, clients that
+Questions and follow-ups, texts alone, tools, wrong keys, clients that
 vanish, bad pictures, addresses, for minutes; `MAKERS` lists them.
 Bars: no answer lost, doubled or another's; no growth of memory; the door is empty at the end. Full
 queues are part of it: who is refused comes again. p50 and p99 of the first token are reported.
@@ -8,7 +8,6 @@ queues are part of it: who is refused comes again. p50 and p99 of the first toke
 
 import argparse
 import asyncio
-import io
 import json
 import os
 import random
@@ -149,30 +148,6 @@ class Client:
         self._check(said == self.alone[f"tools {word}"], f"{word} with tools: {said!r}")
         self._foreign(word, said)
 
-    async def ask_file(self, word: str) -> None:
-        """A picture that is uploaded, named and deleted."""
-        file = io.BytesIO()
-        card(word).save(file, format="PNG")
-        held = await self.api.files.create(file=("card.png", file.getvalue()), purpose="vision")
-        try:
-            said = await self._stream(asked(held.id, QUESTION))
-            self._check(said == self.alone[word], f"{word} by its id: {said!r}")
-        finally:
-            await self.api.files.delete(held.id)
-
-    async def ask_response(self, word: str) -> None:
-        """The other API, and a question that goes on from its answer."""
-        create: Any = self.api.responses.create
-        parts = [
-            {"type": "input_text", "text": QUESTION},
-            {"type": "input_image", "image_url": uri(card(word))},
-        ]
-        given: dict[str, Any] = {"model": "pocket", "max_output_tokens": TOKENS}
-        said = await create(input=[{"role": "user", "content": parts}], **given)
-        self._check(said.output_text == self.alone[word], f"{word}: {said.output_text!r}")
-        later = await create(input="Which room?", previous_response_id=said.id, **given)
-        self._foreign(word, later.output_text)
-
     async def ask_drawn(self, word: str) -> None:
         """A question whose answer is drawn: the seed gives the one that it gave before."""
         said = await self._stream(asked(uri(card(word)), QUESTION), **DRAWN)
@@ -246,8 +221,6 @@ MAKERS: dict[str, tuple[int, Callable[[Client, str], Awaitable[object]]]] = {
     "stopped": (1, Client.ask_stopped),
     "text": (1, Client.ask_text),
     "tools": (1, Client.ask_tools),
-    "file": (1, Client.ask_file),
-    "response": (1, Client.ask_response),
     "drawn": (1, Client.ask_drawn),
     "formed": (1, Client.ask_formed),
     "vanishes": (1, Client.ask_vanishes),

@@ -48,10 +48,7 @@ def run(args: argparse.Namespace) -> None:
             raise SettingError(f"--{name}", f"a whole number from {least}", given)
     if args.replicas is not None:
         return replicas(args, settings)
-    if any(
-        find_spec(name) is None
-        for name in ("starlette", "uvicorn", "prometheus_client", "python_multipart")
-    ):
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "prometheus_client")):
         raise UserError("The API is not installed. Install rotatek[serve].")
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
     from rotatek.server.api_keys import keys_here  # noqa: PLC0415

@@ -14,29 +14,20 @@ from typing import Any, Final, Literal
 from rotatek import errors
 from rotatek.inputs.messages import PICTURE, Message, Part, Role, ToolCall
 from rotatek.server.fields import Ignored
-from rotatek.server.files import Find, Shown, document_of, file_of, shown_in
+from rotatek.server.files import Shown, document_of, file_of, shown_in
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
     "tool": "tool", "function": "tool",
 }  # fmt: skip
 READ: Final = ("role", "content", "tool_calls", "function_call", "tool_call_id", "refusal")
-SILENT: Final = (
-    "annotations",
-    "audio",
-    "logprobs",
-)  # of answers that clients send back, where empty
+SILENT: Final = ("annotations", "audio", "logprobs")  # of answers sent back, where empty
 Detail = Literal["low", "high", "auto"]
 DETAILS: Final[tuple[Detail, ...]] = ("low", "high", "auto")
-TEXTS: Final = ("text", "input_text", "output_text", "refusal")  # `input_`: of /v1/responses
-IMAGES: Final = ("image_url", "input_image")
-FILES: Final = ("file", "input_file")
-INSIDE: Final = ("image_url", "file")  # whose fields are an object inside the part
-FIELDS: Final = {  # that are read
-    "image_url": ("url", "detail", "file_id"),
-    "input_image": ("type", "image_url", "detail", "file_id"),
-    "file": ("file_data", "file_id", "filename", "detail"),
-    "input_file": ("type", "file_data", "file_id", "filename", "detail"),
+TEXTS: Final = ("text", "refusal")
+FIELDS: Final = {  # that are read of parts with pictures
+    "image_url": ("url", "detail"),
+    "file": ("file_data", "filename", "detail"),
 }
 MOST_PAGES: Final = 32  # of all PDF files of a call
 DRAWN_S: Final = 60.0  # for them
@@ -51,7 +42,6 @@ class Chat:
         files: of all pictures, in order; of a PDF, its pages.
         details: asked for, one a file.
         fields: the field of the call that holds each file.
-        find: uploaded files by their ids.
         until: when to begin no further page of a PDF, by `time.monotonic`.
     """
 
@@ -59,17 +49,15 @@ class Chat:
     files: list[Shown] = field(default_factory=list)
     details: list[Detail] = field(default_factory=list)
     fields: list[str] = field(default_factory=list)
-    find: Find | None = field(default=None, compare=False)
     until: float | None = field(default=None, compare=False)
 
 
-def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | None = None) -> Chat:
+def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
     """The chat of a call.
 
     Args:
         messages: of the call's JSON.
         ignored: notes what changes nothing.
-        find: uploaded files by their ids.
 
     Raises:
         UserError: where they are no chat, or a picture is no data; `param` says where.
@@ -77,7 +65,7 @@ def read_messages(messages: Any, ignored: Ignored | None = None, find: Find | No
     ignored = Ignored() if ignored is None else ignored
     if not isinstance(messages, list) or not messages:
         raise errors.MessagesUnreadable
-    chat = Chat(find=find, until=time.monotonic() + DRAWN_S)
+    chat = Chat(until=time.monotonic() + DRAWN_S)
     called = dict[str, str]()  # names of calls by their ids
     for number, message in enumerate(messages):
         place = f"messages[{number}]"
@@ -135,16 +123,15 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
             if not isinstance(kind, str):
                 raise errors.MessagesUnreadable
             if kind in TEXTS:
-                name = "refusal" if kind == "refusal" else "text"
-                if not isinstance(part.get(name), str):
+                if not isinstance(part.get(kind), str):
                     raise errors.MessagesUnreadable
-                parts.append(part[name])
+                parts.append(part[kind])
                 empty = [one for one in SILENT if not part.get(one)]
-                ignored.rest(part, ("type", name, *empty), "content")
-            elif kind in IMAGES + FILES:
+                ignored.rest(part, ("type", kind, *empty), "content")
+            elif kind in FIELDS:
                 if role == "assistant":
                     raise errors.ImageOutOfPlace
-                here = f"{place}[{number}]"
+                here = f"{place}[{number}].{kind}"
                 parts += [PICTURE] * _add_pictures(part, kind, chat, ignored, here)
             else:
                 raise errors.PartUnsupported
@@ -153,17 +140,15 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
 
 def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored, place: str) -> int:
     """Add a picture, or the pages of a PDF, to the chat; returns how many."""
-    given: Any = part
-    if kind in INSIDE:
-        given, place = part.get(kind), f"{place}.{kind}"
-        ignored.rest(part, ("type", kind), "content")
+    given = part.get(kind)
+    ignored.rest(part, ("type", kind), "content")
     with blaming(place):
         fields = given if isinstance(given, dict) else {}
-        ignored.rest(fields, FIELDS[kind], kind if kind in INSIDE else "content")
+        ignored.rest(fields, FIELDS[kind], kind)
         detail = fields.get("detail")
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
-        file = (file_of if kind in IMAGES else document_of)(given, chat.find)
+        file = (file_of if kind == "image_url" else document_of)(given)
         shown = shown_in(file, chat.until)
         chat.files += shown
         if sum(not isinstance(one, bytes) for one in chat.files) > MOST_PAGES:

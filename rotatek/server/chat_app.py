@@ -1,5 +1,4 @@
-"""The application: `/v1/models`, `/v1/chat/completions`, `/v1/responses`, `/v1/files`, `/health`
-and `/metrics`."""
+"""The application: `/v1/models`, `/v1/chat/completions`, `/health` and `/metrics`."""
 
 import asyncio
 import contextlib
@@ -7,7 +6,6 @@ import logging
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Callable,
     Coroutine,
     Iterator,
     Mapping,
@@ -30,16 +28,11 @@ from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, read_call
 from rotatek.server.fields import HEADER, header_of, label_of
-from rotatek.server.file_store import FileStore
 from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
-from rotatek.server.reply import Reply, doubt_of, error_of
+from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
 from rotatek.server.request_body import RequestBodies
-from rotatek.server.response_store import ResponseStore
-from rotatek.server.responses_reply import ResponseReply
-from rotatek.server.responses_request import read_response_call
-from rotatek.server.uploads import Uploads
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.health import report_of
 from rotatek.service.service import Service
@@ -62,10 +55,8 @@ STREAMED: Final = [
     (b"cache-control", b"no-store"),
 ]
 CHAT: Final = "/v1/chat/completions"
-RESPONSES: Final = "/v1/responses"
+OTHERS: Final = ["GET", "POST", "DELETE"]  # what other addresses of OpenAI's API are asked with
 SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
-Form = Callable[[Reply], Reply | ResponseReply]  # how an API says an answer
-Read = Callable[[bytes, str], tuple[Call, Form]]
 
 
 @dataclass(frozen=True)
@@ -100,32 +91,21 @@ class ChatApp:
         self.keys, bounds = keys or Keys(), bounds or Bounds()
         self.workers = WorkerPool(bounds.answers, bounds.queue)
         self.follow_ups = FollowUps(service.conversations)
-        self.bodies, self.meters, self.files = RequestBodies(), Metrics(), FileStore()
-        self.uploads, self.responses = Uploads(self.files, self.bodies), ResponseStore()
+        self.bodies, self.meters = RequestBodies(), Metrics()
         self.is_closed = False
         self.meters.running.set_function(lambda: self.workers.running)
         self.meters.waiting.set_function(lambda: self.workers.waiting)
-        self.meters.gauge("file_bytes", "Bytes of uploaded files", lambda: self.files.bytes)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
         for name, help in ENGINES.items() if has_engines else ():
             self.meters.gauge(name, help, partial(self._sum, name))
 
     def routes(self) -> list[BaseRoute]:
         """The API's addresses, for this application or beside a page's."""
-        files, one = self.uploads, "/v1/files/{file}"
         return [
-            Route("/v1/files", self._guarded(files.list)),
-            Route("/v1/files", self._guarded(files.add), methods=["POST"]),
-            Route(one, self._guarded(files.get)),
-            Route(one, self._guarded(files.delete), methods=["DELETE"]),
-            Route(f"{one}/content", self._guarded(files.content)),
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.model)),
-            Route(CHAT, _App(self._ask, self._read_chat), methods=["POST"]),
-            Route(RESPONSES, _App(self._ask, self._read_response), methods=["POST"]),
-            Route(f"{RESPONSES}/{{id}}", self._guarded(self.response)),
-            Route(f"{RESPONSES}/{{id}}", self._guarded(self.forget), methods=["DELETE"]),
-            Route("/v1/{rest:path}", self._guarded(self.nothing), methods=["GET", "POST"]),
+            Route(CHAT, _App(self._ask), methods=["POST"]),
+            Route("/v1/{rest:path}", self._guarded(self.nothing), methods=OTHERS),
             Route("/metrics", self._guarded(self.metrics)),
         ]
 
@@ -166,21 +146,11 @@ class ChatApp:
         report = report_of(self.service)
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
 
-    async def response(self, request: Request, owner: str) -> Response:
-        """A response that was kept."""
-        return JSONResponse(self.responses.get(owner, request.path_params["id"]).body)
-
-    async def forget(self, request: Request, owner: str) -> Response:
-        """Delete a response."""
-        ident = request.path_params["id"]
-        self.responses.delete(owner, ident)
-        return JSONResponse({"id": ident, "object": "response.deleted", "deleted": True})
-
-    async def _ask(self, scope: Scope, receive: Receive, send: Send, read: Read) -> None:
+    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One call. A client that goes away is not answered any further."""
         status, request = GONE, Request(scope, receive)
         try:
-            status = await self._chat(request, receive, send, read)
+            status = await self._chat(request, receive, send)
         except (ClientDisconnect, ClientGone):
             pass
         except Exception as error:
@@ -192,51 +162,35 @@ class ChatApp:
         finally:
             self.meters.requests.labels(status).inc()
 
-    async def _chat(self, request: Request, receive: Receive, send: Send, read: Read) -> str:
+    async def _chat(self, request: Request, receive: Receive, send: Send) -> str:
         """Check, answer; the status for the meters."""
         owner = self.keys.owner(request.headers.get("authorization"))
         self._check_open()
         self.workers.check()
         async with self.bodies.read(request) as body:
-            call, form_of = await asyncio.to_thread(read, body, owner)
+            call = await asyncio.to_thread(read_call, body, self._names, self.usual)
             del body
         call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
-            return await attended(receive, self._answer(call, owner, send, form_of))
-
-    def _read_chat(self, body: bytes, owner: str) -> tuple[Call, Form]:
-        call = read_call(body, self._names, self.usual, partial(self._file, owner))
-        return call, lambda reply: reply
-
-    def _read_response(self, body: bytes, owner: str) -> tuple[Call, Form]:
-        def past(ident: str) -> tuple[list[dict[str, Any]], int]:
-            found = self.responses.get(owner, ident)
-            return found.messages, found.size
-
-        find = partial(self._file, owner)
-        asked = read_response_call(body, self._names, self.usual, find, past)
-        return asked.call, partial(ResponseReply, asked, partial(self.responses.keep, owner))
-
-    def _file(self, owner: str, ident: str) -> bytes:
-        return self.files.get(owner, ident).content
+            return await attended(receive, self._answer(call, owner, send))
 
     @property
     def _names(self) -> list[str]:
         return [model.name for model in self.service.models]
 
-    async def _answer(self, call: Call, owner: str, send: Send, form_of: Form) -> str:
+    async def _answer(self, call: Call, owner: str, send: Send) -> str:
         engine = await asyncio.to_thread(self.service.engine, call.model)
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
         reply = Reply(call, room_of(engine), engine.lookahead)
-        form, pieces = form_of(reply), self._pieces(reply, engine, owner)
+        pieces = self._pieces(reply, engine, owner)
         async with contextlib.aclosing(pieces):
             if call.stream:
-                return await _send_stream(form, _noted(call), pieces, send)
+                return await _send_stream(reply, _noted(call), pieces, send)
             async for _ in pieces:
                 pass
-        await _send(send, JSONResponse(form.whole(), headers=_noted(call)))
+        await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
         return "200"
 
     async def _pieces(self, reply: Reply, engine: Engine, owner: str) -> AsyncGenerator[str, None]:
@@ -323,7 +277,7 @@ async def _left(receive: Receive) -> None:
 
 
 async def _send_stream(
-    form: Reply | ResponseReply, headers: Mapping[str, str], pieces: AsyncIterator[str], send: Send
+    reply: Reply, headers: Mapping[str, str], pieces: AsyncIterator[str], send: Send
 ) -> str:
     """Server-sent events; a failure before the first of them is an ordinary refusal."""
     await anext(pieces)
@@ -336,15 +290,15 @@ async def _send_stream(
 
     status = "200"
     try:
-        await tell(*form.begin())
+        await tell(*reply.begin())
         async for text in pieces:
             if text:
-                await tell(form.piece(text))
-        await tell(*form.end(), more=False)
+                await tell(reply.piece(text))
+        await tell(*reply.end(), more=False)
     except Exception as error:
-        code, last = form.broken(error)
+        code, said = error_of(error)
         status = str(code)
-        await tell(last, more=False)
+        await tell(sse(said), DONE, more=False)
     return status
 
 
@@ -391,8 +345,8 @@ def _card(name: str) -> dict[str, Any]:
 class _App:
     """An ASGI application of a method: starlette treats plain functions differently."""
 
-    def __init__(self, call: Any, read: Read) -> None:
-        self.call, self.read = call, read
+    def __init__(self, call: Any) -> None:
+        self.call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.call(scope, receive, send, self.read)
+        await self.call(scope, receive, send)

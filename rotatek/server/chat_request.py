@@ -21,7 +21,7 @@ from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_ima
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
 from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules
-from rotatek.server.files import Find, Shown
+from rotatek.server.files import Shown
 from rotatek.server.sampling_fields import sampling_of
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
@@ -81,28 +81,22 @@ class Call:
         return ("answer", *(f"answer {number}" for number in range(2, self.answers + 1)))
 
 
-def read_call(
-    body: bytes | Mapping[str, Any],
-    models: Sequence[str],
-    usual: Settings,
-    find: Find | None = None,
-) -> Call:
+def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     """A call from a request's body. Takes as long as decoding its pictures.
 
     Args:
-        body: JSON, or what it says.
+        body: JSON.
         models: the names on offer.
         usual: the settings where the call has none.
-        find: uploaded files by their ids.
 
     Raises:
         UserError: in a sentence that says what to change; `param` names the field.
     """
-    given, ignored = object_of(body), Ignored()
+    given, ignored = _object_of(body), Ignored()
     check_fields(given, ignored)
     if given.get("model") not in models:
         raise errors.ModelNotServed
-    chat = read_messages(given.get("messages"), ignored, find)
+    chat = read_messages(given.get("messages"), ignored)
     length, tools = _length_of(given), _tools_of(given, ignored)
     own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
     settings = settings_of(own, usual)
@@ -241,17 +235,17 @@ def _get(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, dict) else None
 
 
-def object_of(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
+def _object_of(body: bytes) -> dict[str, Any]:
     """The fields of a body that are not null.
 
     Raises:
         BodyUnreadable: where it is no JSON object.
     """
     try:
-        given = body if isinstance(body, Mapping) else json.loads(body)
+        given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise errors.BodyUnreadable from error
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise errors.BodyUnreadable
     return {name: value for name, value in given.items() if value is not None}
 

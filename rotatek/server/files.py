@@ -1,4 +1,4 @@
-"""Files as clients send them: data URIs or ids, recognised by their content, not by their media
+"""Files as clients send them: data URIs, recognised by their content, not by their media
 type.
 
 White space, missing padding, the URL-safe alphabet, percent signs and any media type are accepted;
@@ -9,7 +9,6 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -21,14 +20,11 @@ from rotatek.inputs.pdf import is_pdf, pictures_of
 from rotatek.inputs.request import MAX_SENT_BYTES
 
 SCHEME: Final = "data:"
-ADDRESSES: Final = ("url", "image_url", "file_data")  # the fields that may be one
-PREFIX: Final = "file-"  # how ids of uploaded files begin
+ADDRESSES: Final = ("url", "file_data")  # the fields that may be one
 FLAG: Final = re.compile(r"base64\s*$", re.IGNORECASE)
 WHITE: Final = b" \t\r\n\x0b\x0c"
 ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 BROKEN: Final = "The picture's base64 cannot be read. Encode the file's bytes anew and try again."
-
-Find = Callable[[str], bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,27 +38,19 @@ class DrawnPage:
 Shown = bytes | DrawnPage
 
 
-def file_of(given: Any, find: Find | None = None) -> bytes:
+def file_of(given: Any) -> bytes:
     """The bytes of a picture or a PDF, from any field of a part that may hold them.
 
     Args:
-        given: `image_url` or `file` of a part, or such a part: an object with `url`, `image_url`,
-            `file_data` or `file_id`; or an address or an id alone.
-        find: of an uploaded file, by its id; raises `FileUnknown`.
+        given: `image_url` or `file` of a part: an object with `url` or `file_data`; or an address
+            alone.
 
     Raises:
-        UserError: for an address that would have to be fetched, broken data and unknown ids.
+        UserError: for an address that would have to be fetched, and broken data.
     """
-    named = given.get("file_id") if isinstance(given, dict) else None
     address = given
     if isinstance(given, dict):
         address = next(filter(None, map(given.get, ADDRESSES)), None)
-    if named is None and isinstance(address, str) and address.startswith(PREFIX):
-        named = address
-    if named is not None:
-        if find is None or not isinstance(named, str):
-            raise errors.FileUnknown
-        return find(named)
     if not isinstance(address, str):
         raise errors.ImageNotData
     address = address.lstrip()
@@ -84,7 +72,7 @@ def file_of(given: Any, find: Find | None = None) -> bytes:
     return file
 
 
-def document_of(given: Any, find: Find | None = None) -> bytes:
+def document_of(given: Any) -> bytes:
     """`file_of` of a `file` part, whose data may be base64 without any scheme.
 
     Raises:
@@ -94,7 +82,7 @@ def document_of(given: Any, find: Find | None = None) -> bytes:
     if isinstance(data, str) and data and ":" not in data[:9]:
         given = {"file_data": f"{SCHEME};base64,{data}"}
     try:
-        return file_of(given, find)
+        return file_of(given)
     except errors.ImageNotData as error:
         raise errors.FileNotGiven from error
 

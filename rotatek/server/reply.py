@@ -259,11 +259,6 @@ class Reply:
             yield sse(self._head("chat.completion.chunk") | told)
         yield DONE
 
-    def broken(self, error: BaseException) -> tuple[int, bytes]:
-        """A failure after the first event: a status for the meters, and the last events."""
-        status, said = error_of(error)
-        return status, sse(said) + DONE
-
     def _head(self, kind: str) -> dict[str, Any]:
         return {
             "id": self.id,

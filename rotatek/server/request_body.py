@@ -8,13 +8,7 @@ from typing import Final
 from PIL.Image import Image
 from starlette.requests import ClientDisconnect, Request
 
-from rotatek.errors import (
-    BodyTooLarge,
-    BodyTooSlow,
-    BodyUnreadable,
-    QueueFull,
-    UploadUnreadable,
-)
+from rotatek.errors import BodyTooLarge, BodyTooSlow, BodyUnreadable, QueueFull
 
 JSON: Final = "application/json"
 MOST_BYTES: Final = 40_000_000  # three pictures of the largest size, as base64
@@ -46,19 +40,15 @@ class RequestBodies:
         self.held = self.pixels_held = 0
 
     @asynccontextmanager
-    async def read(self, request: Request, kind: str = JSON) -> AsyncIterator[bytes]:
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
         """One body; its bytes count until the context is left.
 
-        Args:
-            request: whose body it is.
-            kind: what its header has to say that it is.
-
         Raises:
-            UserError: where it is too large, too slow, something else, or where too many are read.
+            UserError: where it is too large, too slow, no JSON, or where too many are read.
         """
         said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if said != kind:  # nor, of JSON, what a page of another site may send unasked
-            raise BodyUnreadable if kind == JSON else UploadUnreadable
+        if said != JSON:  # nor what a page of another site may send unasked
+            raise BodyUnreadable
         said = request.headers.get("content-length", "0")
         if said.isdecimal() and int(said) > self.most:
             raise BodyTooLarge

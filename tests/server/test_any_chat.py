@@ -32,10 +32,10 @@ PARTS = st.one_of(
         ),
     }),
     st.fixed_dictionaries({
-        "type": st.sampled_from(["file", "input_image", "input_file", "input_text"]),
+        "type": st.sampled_from(["file", "refusal", "input_text"]),
     }, optional={
-        "file": st.dictionaries(st.sampled_from(["file_data", "file_id"]), ADDRESSES | VALUES),
-        "image_url": ADDRESSES | VALUES, "file_data": ADDRESSES | VALUES, "file_id": WORDS,
+        "file": st.dictionaries(st.sampled_from(["file_data", "filename"]), ADDRESSES | VALUES),
+        "image_url": ADDRESSES | VALUES, "refusal": WORDS,
         "text": WORDS, "detail": WORDS,
     }),
     VALUES,
@@ -111,35 +111,3 @@ def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
         {"type": "image_url", "image_url": {"url": ADDRESS}}, {"type": "text", "text": "?"},
     ]}  # fmt: skip
     sent(chat, {"model": "tiny", "messages": [message], "max_tokens": 1, "rotatek": settings})
-
-
-ITEMS = st.lists(
-    st.fixed_dictionaries(
-        {"role": ROLES, "content": WORDS | st.lists(PARTS, max_size=3)}, optional={"type": WORDS}
-    )
-    | st.fixed_dictionaries({
-        "type": st.sampled_from(["function_call", "function_call_output", "reasoning", "x"]),
-    }, optional={"name": VALUES, "arguments": VALUES, "call_id": VALUES, "output": VALUES})
-    | VALUES,
-    max_size=3,
-)  # fmt: skip
-FIELDS = st.sampled_from([
-    "instructions", "text", "tools", "previous_response_id", "store", "metadata", "include",
-    "truncation", "n", "max_output_tokens", "background", "reasoning", "user", "temperature",
-])  # fmt: skip
-
-
-@examples(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(items=WORDS | ITEMS, more=st.dictionaries(FIELDS, VALUES, max_size=3))
-def test_any_response(chat: str, items: Any, more: dict[str, Any]) -> None:
-    body = {"max_output_tokens": 1} | more | {"model": "tiny", "input": items}
-    typed = {"content-type": "application/json"}
-    address = chat.replace("chat/completions", "responses")
-    reply = httpx.post(address, content=json.dumps(body), headers=typed, timeout=60)
-    told = reply.json()
-    event(str(reply.status_code))
-    if reply.status_code == 200:
-        assert told["status"] in ("completed", "incomplete")
-        return
-    assert reply.status_code in (400, 404, 413), told
-    assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"

@@ -1,7 +1,4 @@
-"""Programs that people have: each asks a question about a picture, at once and as a stream.
-
-What is large, or wants other versions of common packages, is tested where it is installed.
-"""
+"""Programs that people have: each asks a question about a picture, at once and as a stream."""
 
 import asyncio
 import base64
@@ -9,12 +6,13 @@ import gc
 import io
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import httpx
 import openai
 import pytest
+from langchain_core import messages
+from langchain_openai import ChatOpenAI
 from PIL import Image
 from pydantic import BaseModel
 
@@ -96,9 +94,7 @@ def test_the_official_clients_stream_helper(client: Any, shown: Image.Image, exp
 
 
 def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
-    langchain = pytest.importorskip("langchain_openai")
-    messages = pytest.importorskip("langchain_core.messages")
-    model = langchain.ChatOpenAI(
+    model = ChatOpenAI(
         model="tiny", base_url=f"{address}/v1", api_key="none", temperature=0, max_tokens=9,
         max_retries=0,
     )  # fmt: skip
@@ -121,72 +117,6 @@ def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
     assert model.invoke([*asked, call, result]).content
 
 
-def test_litellm(
-    address: str, shown: Image.Image, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or it asks the network for prices
-    litellm = pytest.importorskip("litellm")
-    given: dict[str, Any] = {
-        "model": "openai/tiny", "api_base": f"{address}/v1", "api_key": "none", "temperature": 0,
-        "max_tokens": 9, "messages": [{"role": "user", "content": content(shown)}],
-    }  # fmt: skip
-    reply = litellm.completion(**given)
-    assert reply.choices[0].message.content == expected
-    assert reply.usage.prompt_tokens_details.image_tokens > 0
-    chunks = list(litellm.completion(**given, stream=True))
-    assert "".join(c.choices[0].delta.content or "" for c in chunks) == expected
-
-
-def test_llm(
-    address: str, shown: Image.Image, expected: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
-    llm = pytest.importorskip("llm")
-    plugin = pytest.importorskip("llm.default_plugins.openai_models")
-    model = plugin.Chat("tiny", model_name="tiny", api_base=f"{address}/v1", vision=True)
-    model.key = "none"
-    for stream in (False, True):
-        reply = model.prompt(
-            QUESTION, attachments=[llm.Attachment(content=png(shown))], stream=stream,
-            temperature=0, max_tokens=9,
-        )  # fmt: skip
-        assert reply.text() == expected
-    talk = model.conversation()
-    first = talk.prompt(
-        QUESTION, attachments=[llm.Attachment(content=png(shown))], system="Be brief.",
-        max_tokens=9,
-    )  # fmt: skip
-    assert first.text() and talk.prompt("And?", max_tokens=9).text()
-
-
-def test_pydantic_ai(address: str, shown: Image.Image, expected: str) -> None:
-    ai = pytest.importorskip("pydantic_ai")
-    models = pytest.importorskip("pydantic_ai.models.openai")
-    providers = pytest.importorskip("pydantic_ai.providers.openai")
-    asked = [QUESTION, ai.BinaryContent(png(shown), media_type="image/png")]
-
-    async def run() -> None:
-        async with httpx.AsyncClient(timeout=60) as http:
-            await talk(http)
-
-    async def talk(http: httpx.AsyncClient) -> None:
-        provider = providers.OpenAIProvider(
-            base_url=f"{address}/v1", api_key="none", http_client=http
-        )
-        model = models.OpenAIChatModel("tiny", provider=provider)
-        agent = ai.Agent(model, model_settings={"temperature": 0, "max_tokens": 9})
-        reply = await agent.run(asked)
-        assert reply.output.strip() == expected.strip()
-        assert reply.usage.output_tokens == 9
-        later = await agent.run("And?", message_history=reply.all_messages())
-        assert later.output
-        async with agent.run_stream(asked) as stream:
-            assert (await stream.get_output()).strip() == expected.strip()
-
-    in_a_thread(run())
-
-
 class Page(BaseModel):
     """What structured answers are to hold."""
 
@@ -195,44 +125,13 @@ class Page(BaseModel):
 
 
 def test_langchain_structured_output(address: str, shown: Image.Image) -> None:
-    langchain = pytest.importorskip("langchain_openai")
-    messages = pytest.importorskip("langchain_core.messages")
-    model = langchain.ChatOpenAI(
+    model = ChatOpenAI(
         model="tiny", base_url=f"{address}/v1", api_key="none", temperature=0.7, seed=1,
         max_retries=0,
     )  # fmt: skip
     for strict in (True, False):
         asking = model.with_structured_output(Page, method="json_schema", strict=strict)
         assert isinstance(asking.invoke([messages.HumanMessage(content(shown))]), Page)
-
-
-def test_pydantic_ai_structured_output(address: str, shown: Image.Image) -> None:
-    ai = pytest.importorskip("pydantic_ai")
-    models = pytest.importorskip("pydantic_ai.models.openai")
-    providers = pytest.importorskip("pydantic_ai.providers.openai")
-
-    async def ask() -> Any:
-        async with httpx.AsyncClient(timeout=60) as http:
-            provider = providers.OpenAIProvider(
-                base_url=f"{address}/v1", api_key="none", http_client=http
-            )
-            model = models.OpenAIChatModel("tiny", provider=provider)
-            agent = ai.Agent(model, output_type=ai.NativeOutput(Page))
-            asked = [QUESTION, ai.BinaryContent(png(shown), media_type="image/png")]
-            return (await agent.run(asked, model_settings={"temperature": 0.8})).output
-
-    assert isinstance(in_a_thread(ask()), Page)
-
-
-def test_instructor(address: str, shown: Image.Image) -> None:
-    instructor = pytest.importorskip("instructor")
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as plain:
-        client = instructor.from_openai(plain, mode=instructor.Mode.JSON_SCHEMA)
-        found = client.chat.completions.create(
-            model="tiny", messages=[{"role": "user", "content": content(shown)}],
-            response_model=Page, max_tokens=200, temperature=0.5, max_retries=0,
-        )  # fmt: skip
-    assert isinstance(found, Page)
 
 
 def test_what_a_browsers_page_sends(address: str, shown: Image.Image, expected: str) -> None:

@@ -172,13 +172,16 @@ def test_what_is_not_the_api(address: str) -> None:
     told = [
         httpx.get(f"{address}/v1/embeddings"),
         httpx.get(f"{address}/anything"),
+        httpx.post(f"{address}/v1/responses", json={"model": "tiny", "input": "What?"}),
+        httpx.delete(f"{address}/v1/files/file-1"),
         httpx.get(chat),
         httpx.post(chat, content=b"{}"),
         httpx.post(chat, content=b"{", headers=typed),
         large,
     ]
-    assert [one.status_code for one in told] == [404, 404, 404, 400, 400, 413]
+    assert [one.status_code for one in told] == [404, 404, 404, 404, 404, 400, 400, 413]
     assert all(one.json()["error"]["message"] for one in told)
+    assert all("/v1/chat/completions" in one.json()["error"]["message"] for one in told[:5])
     assert httpx.get(f"{address}/health").json()["status"] == "ready"
 
 
