@@ -2,7 +2,7 @@
 
 From `assets/results/answers/*.jsonl.xz` follow the tidy tables `runs.json`, `cells.csv.gz`,
 `pairs.csv.gz` and `claims.csv` (`rotatek.evaluation.cells`), claims of speed from the JSON files of
-measurements (`rotatek.evaluation.speed_claims`). Then the frontier is drawn, and the documents'
+measurements (`rotatek.evaluation.speed_claims`). Then the documents'
 blocks are written: each is a table between `<!-- data: NAME -->` and `<!-- end -->`.
 """
 
@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from docs import frontier, real_keys, walk
+from docs import real_keys, walk
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
@@ -342,7 +342,6 @@ def main() -> None:
     results = everything((unpack(path) for path in packed()), speeds)
     results.save(RESULTS)
     read_back = Results.load(RESULTS)
-    frontier.draw(read_back)
     real_keys.draw()
     made = blocks(read_back, speeds)
     for path in texts():

@@ -1,92 +1,92 @@
-"""Scores over bytes: lines with interval bands."""
+"""Scores over bytes: a line a method with its interval as a band."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .theme import NEUTRAL, THIN, Drawing, Style, compose, faded, percent, thickness
+from .theme import NEUTRAL, Drawing, Style, compose, faded, percent, thickness
 
-HEIGHT = 350
-DASHES = ("solid", "dash", "dot", "dashdot")
+HEIGHT = 460
+HALVES = 100.0 * 0.5 ** np.arange(7.0)  # ticks of the bytes: all, a half, ... a 64th
 
 
-class Points(NamedTuple):
-    """One line's measurements, in step: shares in [0, 1], all float [p]."""
+class Line(NamedTuple):
+    """One method's measurements, shares in [0, 1], each float [p] by rising bytes.
 
-    budget: np.ndarray
-    accuracy: np.ndarray
+    score is the mean; low, high: its interval.
+    """
+
+    style: Style
+    bytes: np.ndarray
+    score: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
 
-class Line(NamedTuple):
-    """A measured setting of one method: its name, the method's style, bytes and score."""
-
-    name: str
-    style: Style
-    points: Points
-
-
-class Axes(NamedTuple):
-    """The names of the axes."""
-
-    budget: str = "KV cache kept"
-    accuracy: str = "accuracy"
-
-
-def draw(lines: Sequence[Line], ceiling: float | None = None, axes: Axes | None = None) -> Drawing:
-    """Lines with interval bands.
+def draw(lines: Sequence[Line], ceiling: float | None = None) -> Drawing:
+    """Lines over bytes that double from left to right.
 
     Args:
-        lines: in the order of the legend; those of one method differ in their dashes.
-        ceiling: the uncompressed model's value, drawn as a rule across.
-        axes: what the axes are called.
+        lines: at least one, in the order of the legend.
+        ceiling: the uncompressed model's score, drawn as a rule across.
     """
-    axes = axes or Axes()
-    traces: list[dict] = []
-    used: Counter[str] = Counter()
-    for line in lines:
-        dash = DASHES[used[line.style.label] % len(DASHES)]
-        used[line.style.label] += 1
-        traces += _band_and_line(line, dash, axes)
+    traces = [trace for line in lines for trace in _band_and_line(line)]
     figure = compose(
         traces,
         HEIGHT,
-        x={"title": axes.budget, "ticksuffix": " %"},
-        y={"title": axes.accuracy, "ticksuffix": " %"},
+        x={
+            "title": "KV cache's bytes, of the uncompressed one's", "type": "log",
+            "tickvals": HALVES, "ticktext": [f"{half:.3g} %" for half in HALVES],
+        },
+        y={"title": "score", "ticksuffix": " %"},
         legend=True,
         left=62,
-        **({} if ceiling is None else _ceiling(100.0 * ceiling)),
+        margin={"l": 62, "r": 14, "t": 84, "b": 40},
+        **({} if ceiling is None else _rule(100.0 * ceiling)),
+    )  # fmt: skip
+    smallest = {line.style.label: (line.score[0], line.bytes[0]) for line in lines}
+    best = max(smallest, key=lambda name: smallest[name][0])
+    score, share = map(percent, map(float, smallest[best]))
+    said = "; ".join(
+        f"{line.style.label}: "
+        + ", ".join(
+            f"{percent(float(y))} at {percent(float(x))}"
+            for x, y in zip(line.bytes, line.score, strict=True)
+        )
+        for line in lines
     )
-    return Drawing(figure, _reading(lines, axes), _summary(lines, ceiling, axes))
+    whole = "" if ceiling is None else f"; uncompressed {percent(ceiling)}"
+    return Drawing(
+        figure,
+        f"Further left is cheaper, higher is better: of the tightest settings {best} does best, "
+        f"{score} at {share} of the bytes.",
+        f"Line chart of scores over bytes. {said}{whole}.",
+    )
 
 
-def _band_and_line(line: Line, dash: str, axes: Axes) -> list[dict]:
+def _band_and_line(line: Line) -> list[dict]:
     """The interval as a band, and the measurements on it; the legend hides both together."""
-    name, style, points = line
-    order = np.argsort(points.budget)
-    x, y, low, high = (100.0 * np.asarray(part, dtype=np.float64)[order] for part in points)
+    style = line.style
+    x, y, low, high = (100.0 * np.asarray(part, dtype=np.float64) for part in line[1:])
     band = {
         "type": "scatter", "mode": "lines", "line": {"width": 0}, "fill": "toself",
         "x": np.concatenate([x, x[::-1]]), "y": np.concatenate([high, low[::-1]]),
-        "fillcolor": faded(style.colour, 0.14), "hoverinfo": "skip", "showlegend": False,
-        "legendgroup": name,
+        "fillcolor": faded(style.colour, 0.1), "hoverinfo": "skip", "showlegend": False,
+        "legendgroup": style.label,
     }  # fmt: skip
-    width = thickness(style) if dash == DASHES[0] else THIN
     measured = {
-        "type": "scatter", "mode": "lines+markers", "name": name, "x": x, "y": y,
-        "line": {"color": style.colour, "width": width, "dash": dash},
-        "marker": {"symbol": style.marker, "size": 9}, "legendgroup": name,
+        "type": "scatter", "mode": "lines+markers", "name": style.label, "x": x, "y": y,
+        "line": {"color": style.colour, "width": thickness(style), "dash": style.dash},
+        "marker": {"symbol": style.marker, "size": 9}, "legendgroup": style.label,
         "customdata": np.stack([low, high], axis=1),
-        "hovertemplate": "%{y:.1f} % (%{customdata[0]:.1f} to %{customdata[1]:.1f}) at %{x:.1f} % "
-        f"{axes.budget}<extra>{name}</extra>",
+        "hovertemplate": "%{y:.1f} % (%{customdata[0]:.1f} to %{customdata[1]:.1f}) in %{x:.1f} % "
+        f"of the bytes<extra>{style.label}</extra>",
     }  # fmt: skip
     return [band, measured]
 
 
-def _ceiling(height: float) -> dict:
+def _rule(height: float) -> dict:
     """A rule across at the uncompressed model's value, in percent."""
     rule = {
         "type": "line", "x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height,
@@ -97,29 +97,3 @@ def _ceiling(height: float) -> dict:
         "xanchor": "left", "yanchor": "bottom",
     }  # fmt: skip
     return {"shapes": [rule], "annotations": [words]}
-
-
-def _smallest(points: Points) -> tuple[float, float]:
-    tight = int(np.argmin(points.budget))
-    return float(points.budget[tight]), float(points.accuracy[tight])
-
-
-def _reading(lines: Sequence[Line], axes: Axes) -> str:
-    ends = {line.name: _smallest(line.points) for line in lines}
-    best = max(ends, key=lambda name: ends[name][1])
-    budget, accuracy = ends[best]
-    return (
-        f"Further left is cheaper, higher is better: of the tightest settings {best} does "
-        f"best, {percent(accuracy)} {axes.accuracy} at {percent(budget)} {axes.budget}."
-    )
-
-
-def _summary(lines: Sequence[Line], ceiling: float | None, axes: Axes) -> str:
-    parts = []
-    for name, _, points in lines:
-        order = np.argsort(-np.asarray(points.budget))
-        pairs = zip(points.budget[order], points.accuracy[order], strict=True)
-        said = ", ".join(f"{percent(float(y))} at {percent(float(x))}" for x, y in pairs)
-        parts.append(f"{name}: {said}")
-    tail = "" if ceiling is None else f"; uncompressed {percent(ceiling)}"
-    return f"Line chart of {axes.accuracy} against {axes.budget}. " + "; ".join(parts) + tail + "."

@@ -5,6 +5,7 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.evaluation.answers import ANSWERS
 from rotatek.page import api, markup
 from rotatek.page.ask.controls import Controls
 from rotatek.page.ask.events import (
@@ -32,8 +33,7 @@ from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.widgets import InspectWidgets, budget_part
 from rotatek.page.page_context import PageContext
-from rotatek.page.results.events import wire_results
-from rotatek.page.results.widgets import ResultsWidgets
+from rotatek.page.results import results_part
 from rotatek.service.model_list import presets
 
 INSIDE: Final = (
@@ -67,7 +67,7 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
                     pages = CollectionWidgets(collected.bounds)
                     wire_collection(page, collected, pages, widgets.controls)
             with gr.Tab("Results", id="results") as tab:
-                wire_results(ResultsWidgets(assets / "results"), tab)
+                results_part(assets / "results" / ANSWERS, tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(context), ExportEvents(context)

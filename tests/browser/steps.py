@@ -106,14 +106,6 @@ def open_drawer(page: Page, name: str) -> None:
     page.evaluate("() => new Promise(done => setTimeout(() => requestIdleCallback(done), 500))")
 
 
-def open_results(page: Page) -> None:
-    """Open the Results tab, and every group of figures below the first one."""
-    page.get_by_role("tab", name="Results").click()
-    expect(page.locator("#opening-plot .js-plotly-plot")).to_be_visible()
-    for heading in page.locator("#results-groups button.label-wrap").all():
-        heading.click()
-
-
 def turn(page: Page, theme: str) -> None:
     """Turn the page light or dark, and wait until every figure has its ink and nothing fades."""
     page.evaluate("theme => document.body.classList.toggle('dark', theme === 'dark')", theme)

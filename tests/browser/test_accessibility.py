@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import answered, changes, open_results, plot_data, turn, watch
+from tests.browser.steps import answered, changes, plot_data, turn, watch
 from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
@@ -36,8 +36,8 @@ def test_axe_finds_nothing_serious(visit: Visit, width: int) -> None:
     for summary in page.locator("#answers summary").all():
         summary.click()
     found = findings(page, "light") + findings(page, "dark")
-    open_results(page)
-    expect(page.locator("#frontier-fastv-plot .js-plotly-plot")).to_be_visible()
+    page.get_by_role("tab", name="Results").click()
+    expect(page.locator("#results-opening")).to_be_visible()
     found += findings(page, "light") + findings(page, "dark")
     assert not found, "\n".join(found)
 

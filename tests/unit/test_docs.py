@@ -10,7 +10,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -236,25 +235,3 @@ def test_the_example_of_a_method_works() -> None:
     states = LayerStates(keys, keys, torch.tensor([10]), torch.randn(1, 4, 32, 16), alive, 0)
     stored = settings.channels.compress(states).read()
     assert settings.nominal_kv == 0.625 and stored.keys.shape == (1, 2, 10, 4)
-
-
-def test_the_frontier_is_drawn_from_the_committed_results() -> None:
-    """A panel a model, a line a method, every point inside; the committed picture is this one."""
-    from docs import frontier, svg_chart
-    from rotatek.evaluation.cells import Results
-    from rotatek.page.results.overview_figure import bests
-
-    results = Results.load(ROOT / "assets" / "results")
-    picture = frontier.drawn(results)
-    root = ElementTree.fromstring(picture)
-    said = [node.text or "" for node in root.iter() if node.tag.endswith("text")]
-    for run in results.main:
-        assert any(text.startswith(f"{run['model']['name']} on") for text in said)
-        for line in bests(results, run):
-            assert line.name in said
-    for node in root.iter():
-        if node.tag.endswith("circle"):
-            right = svg_chart.WIDE - svg_chart.RIGHT
-            assert svg_chart.LEFT - 1 <= float(node.attrib["cx"]) <= right + 1
-            assert 0 < float(node.attrib["cy"]) < float(root.attrib["height"])
-    assert (ROOT / "docs" / "frontier.svg").read_text(encoding="utf-8") == picture

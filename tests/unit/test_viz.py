@@ -13,12 +13,11 @@ from PIL import Image
 
 import viz
 from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
-from rotatek.methods.tokens import TOKENS, FastV
+from rotatek.methods.tokens import TOKENS
 from viz import (
     bits,
     budget,
     compact_json,
-    dot_plot,
     energy,
     frontier,
     head_heatmap,
@@ -77,16 +76,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "attention": image_overlay.draw_attention(under, noise.random((6, 10)) / 100),
         "budget": budget.draw({"A": {"visual_keys": 10, "text": 3}, "B": {"visual_keys": 5}}),
         "scores": scores.draw(curve, curve + 0.1, RotateK),
-        "dots": dot_plot.draw(
-            [dot_plot.Dot(row, 1, 0, 2) for row in "abc"], dot_plot.Scale("ms"), (1, "goal")
-        ),
         "frontier": frontier.draw(
-            [
-                frontier.Line(
-                    "a", RotateK, frontier.Points(part, part + 0.4, part + 0.3, part + 0.5)
-                )
-            ],
-            0.95,
+            [frontier.Line(RotateK, part, part, part - 0.1, part + 0.1)], 0.95
         ),
     }
 
@@ -349,37 +340,6 @@ def test_the_spectrum_has_a_step_for_every_direction(kept: int) -> None:
 
 def test_public_names() -> None:
     assert all(hasattr(viz, name) for name in viz.__all__)
-
-
-def test_dots_show_every_row_with_its_interval() -> None:
-    rows = [
-        dot_plot.Dot("a<br>b", 2.0, 1.5, 3.0, theme.ACCENT, "one"),
-        dot_plot.Dot("c", 1.0, 1.0, 1.0),
-    ]
-    drawing = dot_plot.draw(
-        rows, dot_plot.Scale("ms", ".1f", " ms", more_is_better=False), (1.5, "goal")
-    )
-    assert drawing.reading.startswith("Further left is better: from c: 1.0 ms")
-    assert "a b: 2.0 ms (1.5 ms to 3.0 ms), one" in drawing.summary
-    first, second = drawing.figure.data
-    assert first["error_x"]["array"] == [1.0] and first["error_x"]["arrayminus"] == [0.5]
-    assert (first["y"], second["y"]) == ([0], [1])
-    assert drawing.figure.layout["yaxis"]["ticktext"] == ["a<br>b", "c"]
-
-
-def test_lines_of_one_method_differ_in_their_dashes() -> None:
-    part = frontier.Points(*(np.array([0.2, 0.4]) for _ in range(4)))
-    fastv = theme.PlainStyle(FastV.label, colour=FastV.colour)
-    named: dict[str, theme.Style] = {
-        "RotateK .5": RotateK,
-        "RotateK .25": RotateK,
-        "FastV only": fastv,
-    }
-    drawing = frontier.draw([frontier.Line(name, style, part) for name, style in named.items()])
-    drawn = [trace["line"] for trace in drawing.figure.data if trace["mode"] == "lines+markers"]
-    assert [line["dash"] for line in drawn] == ["solid", "dash", "solid"]
-    assert drawn[0]["color"] == drawn[1]["color"] == theme.ACCENT
-    assert [line["width"] for line in drawn] == [3, 2, 2]
 
 
 def test_outlier_channels_are_named_above_the_map() -> None:
