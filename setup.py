@@ -22,7 +22,7 @@ NESTED: Final = ("kernels", "viz")  # packages of the checkout that a wheel hold
 APART: Final = ("pocket", "benchmarks")  # packages of the checkout that no wheel holds
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
-    "*.css", "*.js", "examples/*", "pocket/*", "pocket-smol/*",
+    "*.css", "*.js", "examples/*", "pocket/*", "pocket-smol/*", "suite/*",
     "results/*.json", "results/*.csv", "results/*.csv.gz",
 ]  # fmt: skip
 

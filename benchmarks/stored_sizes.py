@@ -29,7 +29,7 @@ from rotatek.models import VisionLanguageModel
 MODELS: Final = ("pocket", "pocket-smol")
 PICTURES: Final = (
     "examples/receipt.png", "examples/bars.png", "examples/page.png",
-    "handmade/menu.webp", "handmade/news.webp", "handmade/card.webp",
+    "suite/handmade-menu.webp", "suite/handmade-news.webp", "suite/handmade-card.webp",
 )  # fmt: skip
 EIGHT: Final = {"text_dtype": "int8"}
 ARMS: Final[Mapping[str, Mapping[str, Any]]] = {

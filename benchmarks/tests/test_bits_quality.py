@@ -9,7 +9,7 @@ import pytest
 from benchmarks import bits_quality
 from rotatek.methods.channels import mixed_precision
 
-SUITE = Path(__file__).parents[2] / "assets" / "handmade" / "questions.jsonl"
+SUITE = Path(__file__).parents[2] / "assets" / "suite" / "questions.jsonl"
 ARMS = {"1 bit": {"bits": 1}}
 POWER = "rotatek.methods.channels.mixed_precision:TOKEN_POWER=0.0"
 

@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 ANLS_THRESHOLD: Final = 0.5
 RELAXED_TOLERANCE: Final = 0.05
 RESAMPLES: Final = 2_000
+MORE_WORDS: Final = 12
 
 _PUNCTUATION: Final = ';/[]"{}()=+\\_-><@`,?!'
 _NUMBER_WORDS: Final = {
@@ -71,6 +72,21 @@ def vqa_accuracy(answer: str, accepted: Sequence[str]) -> float:
     return float(np.mean([min(1.0, (matches - (vote == given)) / 3) for vote in votes]))
 
 
+def says(answer: str, accepted: Sequence[str]) -> float:
+    """1 if an accepted text stands in the answer as whole words, among at most `MORE_WORDS` others.
+
+    Of what is reckoned the result counts, not the working before it ("3 + 4 = 7").
+    """
+    have = _words(answer.rpartition("=")[2])
+    wanted = [_words(text) for text in accepted]
+    return float(
+        any(
+            f" {text} " in f" {have} " and have.count(" ") - text.count(" ") <= MORE_WORDS
+            for text in wanted
+        )
+    )
+
+
 def transcription_accuracy(answer: str, accepted: Sequence[str]) -> float:
     """1 - character error rate against the nearest accepted text, at least 0."""
     return max(0.0, 1.0 - error_rate(answer, accepted))
@@ -81,6 +97,7 @@ SCORES: Final[dict[str, Callable[[str, Sequence[str]], float]]] = {
     "anls": anls,
     "relaxed_accuracy": relaxed_accuracy,
     "vqa_accuracy": vqa_accuracy,
+    "says": says,
     "transcription": transcription_accuracy,
 }
 
@@ -183,6 +200,11 @@ class Resampled:
 
 def _plain(text: str) -> str:
     return " ".join(text.lower().split())
+
+
+def _words(text: str) -> str:
+    """Small letters and figures, single spaces."""
+    return re.sub(r"[^\w.%]+", " ", text.lower()).strip(" .%")
 
 
 def _similarity(a: str, b: str) -> float:

@@ -49,6 +49,21 @@ def test_exact_match(answer: str, accepted: list[str], score: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("On Mondays.", 1.0),
+        ("It is closed on Monday, the first day of the week.", 1.0),
+        ("9 + 3 = 12", 1.0),
+        ("12 - 3 = 9", 0.0),
+        ("Not on a mondayish day", 0.0),
+        ("Monday " + "Tuesday " * 13, 0.0),
+    ],
+)
+def test_an_accepted_text_within_a_few_words_more_is_right(answer: str, score: float) -> None:
+    assert metrics.says(answer, ["monday", "mondays", "12"]) == score
+
+
+@pytest.mark.parametrize(
     ("answer", "accepted", "score"),
     [
         ("hello", ["hello"], 1.0),

@@ -16,15 +16,11 @@ from typing import Any
 import pytest
 import torch
 
-from rotatek import RotateKCache, Settings
+from rotatek import RotateKCache
 from rotatek.evaluation.suite import Item
-from rotatek.inputs.request import make_request, open_image
-from rotatek.models import load
-from tests.fixtures import skip_without
 
 RESULTS = Path("assets/results")
 ARCHIVES = sorted((RESULTS / "answers").glob("*second*.jsonl.xz"))
-HANDMADE = Path("assets/handmade")
 
 
 def lines(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -83,30 +79,3 @@ def test_cells_of_second_questions_follow_from_the_archive(path: Path) -> None:
     for cell in cells:
         mine = float(cell["score"]), float(cell["live"])
         assert any(mine == pytest.approx(one, abs=2e-4) for one in means), cell["row"]
-
-
-@pytest.mark.timeout(900)  # three minutes where nothing runs beside it
-@pytest.mark.parametrize("path", [one for one in ARCHIVES if "handmade" in one.name], ids=str)
-def test_bytes_of_two_prompts_are_those_of_caches_filled_alone(path: Path) -> None:
-    head, rows = lines(path)
-    name, dtype = head["model"]["name"], getattr(torch, head["model"]["dtype"])
-    skip_without(name)
-    vlm = load(name, "cpu", dtype)
-    questions = (HANDMADE / "questions.jsonl").read_text().splitlines()
-    names = [json.loads(line)["image"] for line in questions]
-    flat = [Settings.from_dict(one) for one in head["settings"]]
-    opened = [row for row in rows if all(place >= 0 for place in row["by"])][:1]
-    opened += [row for row in rows if row["item"]["document"] != opened[0]["item"]["document"]][:1]
-    for row in opened:  # the first question of a picture is what its cache was filled by
-        number = int(row["item"]["name"].removeprefix("line-")) - 1
-        image = open_image(HANDMADE / names[number])
-        prompt = vlm.prompt(make_request(image, row["item"]["question"], 4))
-        embedded = vlm.embed(prompt)
-        for place, settings in enumerate(flat):
-            if settings.is_baseline or settings.prunes_tokens:
-                continue
-            cache = RotateKCache(vlm.model, embedded.inputs(), settings)
-            with torch.no_grad():
-                vlm.read(embedded, cache)
-            dense = vlm.full_bytes(prompt.ids.shape[1])
-            assert row["bytes"][place] / 1000 == pytest.approx(kept_alive(cache) / dense, rel=0.02)
