@@ -21,7 +21,7 @@ def test_the_command_ends_in_time_packs_and_goes_on(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
     save_model(build_model(model_config(2, 2, 512, 64)), tmp_path / "model")
-    rows = {"RotateK": {"keep_channels": 0.25}, "fp8": {"channels": "full", "cache_dtype": "fp8"}}
+    rows = {"RotateK": {"keep_channels": 0.25}, "ThinK": {"channels": "think"}}
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     environment = os.environ | {
         "PYTHON": sys.executable, "DEVICE": "cpu", "QUESTIONS": "4", "JOBS": "2",

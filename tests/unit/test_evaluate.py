@@ -214,9 +214,7 @@ def test_a_setting_that_no_graph_holds_is_decoded_without(
 
 STORED = [
     Settings.of(channels="spark", keep_channels=0.25),
-    Settings.of(keep_channels=0.1, widths="adaptive", values="rotate", keep_values=0.2),
-    Settings.of(keep_channels=0.25, cache_dtype="int8"),
-    Settings.of(channels="full", cache_dtype="fp8"),
+    Settings.of(keep_channels=0.1),
     Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
 ]
 

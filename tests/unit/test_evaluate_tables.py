@@ -141,16 +141,16 @@ def test_a_part_of_the_questions_is_a_share_of_each_kind() -> None:
 def test_an_option_changes_the_rows_that_have_it() -> None:
     """Of whatever method; a row about that option keeps its own."""
     for table in tables().values():
-        changed = with_options(table, {"cache_dtype": "int8", "solver": "eigh"})
+        changed = with_options(table, {"solver": "eigh"})
         for before, after in zip(table.rows, changed.rows, strict=True):
             assert after.label == before.label
             own = before.settings.as_dict()
-            wanted, default = {"cache_dtype": "int8", "solver": "eigh"}, ("model", "subspace")
+            wanted, default = {"solver": "eigh"}, ("subspace",)
             bits = own.get("bits") is not None  # which stand in place of both
             expected = {k: v for k, v in wanted.items() if own.get(k) in default and not bits}
             assert after.settings.as_dict() == own | expected
-    with pytest.raises(SettingError, match="cache_dtype must be one of"):
-        with_options(tables()["channels"], {"cache_dtype": "fp4"})
+    with pytest.raises(SettingError, match="solver must be one of"):
+        with_options(tables()["channels"], {"solver": "qr"})
 
 
 def test_a_table_of_ones_own(tmp_path: Path) -> None:
@@ -162,4 +162,4 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"Mine": {"channels": "unheard-of"}}')
     with pytest.raises(SettingError, match="channels must be one of"):
         from_file(tmp_path / "mine.json")
-    assert [table.name for table in named("beyond,ablation")] == ["beyond", "ablation"]
+    assert [table.name for table in named("bits,ablation")] == ["bits", "ablation"]
