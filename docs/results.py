@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from docs import real_keys, walk
+from docs import real_keys
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation import equal_bytes_table, speed_claims
 from rotatek.evaluation.answer_archive import SUFFIX, AnswerArchive, unpack
@@ -313,8 +313,6 @@ def blocks(results: Results, speeds: Sequence[Speed]) -> dict[str, Callable[[], 
         "speed-claims": lambda: claims(results, measured=True),
         "full-size": lambda: full_size(speeds, speed_claims.MODELS.values()),
         "families": lambda: full_size(speeds, (), kept),
-        "walk": walk.table,
-        "walk-counts": walk.counts,
         "parts": lambda: bench(speeds, "baselines"),
         "planes": lambda: bench(speeds, "planes"),
         "real-keys": real_keys.sizes_table,
