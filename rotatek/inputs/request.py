@@ -237,6 +237,8 @@ def _opened(data: bytes) -> tuple[Image.Image, int]:
         image = _read(own, kind)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise errors.ImageTooManyPixels from error
+    except errors.UserError:
+        raise
     except Exception as error:  # Pillow's parsers raise anything on mutated files
         raise errors.ImageDamaged from error
     _check_size(*image.size)
@@ -250,7 +252,9 @@ def _read(data: bytes, kind: str) -> Image.Image:
         return Image.open(io.BytesIO(data), formats=(kind,))
     from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
 
-    picture: Image.Image = open_heif(io.BytesIO(data), convert_hdr_to_8bit=True).to_pillow()
+    found = open_heif(io.BytesIO(data), convert_hdr_to_8bit=True)
+    _check_size(*found.size)
+    picture: Image.Image = found.to_pillow()  # decodes it
     return picture
 
 
@@ -293,7 +297,7 @@ def _decode(image: Image.Image, turned: int = 1) -> Image.Image:
     try:
         image.load()
         _check_size(*image.size)
-        turned = orientation_of(image.info.get("exif", b"")) if turned == 1 else turned
+        turned = orientation_of(image.info.get("exif") or b"") if turned == 1 else turned
         flat = _flatten(image)
     except (errors.UserError, MemoryError):
         raise
