@@ -21,7 +21,7 @@ SOURCES := rotatek kernels viz pocket benchmarks tests app.py setup.py $(wildcar
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run serve cluster test test-cluster test-oldest lint api dist audit fuzz soak load bench results clean
+.PHONY: help run serve cluster test test-cluster test-oldest lint api dist audit fuzz soak load bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
@@ -38,7 +38,6 @@ help:
 	@echo "make soak   500 mixed requests: memory and pace must hold"
 	@echo "make load   ten minutes of 200 programs at the API: nothing lost, doubled or another's"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
-	@echo "make results  every table, figure and block of the documents from the committed answers"
 	@echo "make clean  remove .venv and the caches"
 
 run: $(VENV)/.ready-run
@@ -101,9 +100,6 @@ load: $(VENV)/.ready-test
 
 soak: $(VENV)/.ready-test
 	$(BIN)/python -m tests.soak
-
-results: $(VENV)/.ready-test
-	$(BIN)/python -m docs.results
 
 bench: $(VENV)/.ready-test
 	mkdir -p artifacts

@@ -1,6 +1,9 @@
 """A channel method of one's own, evaluated beside the built-in ones on a few questions.
 
-    python examples/evaluate_own_method.py [QUESTIONS FOLDER]
+    python examples/evaluate_own_method.py [SUITE OUT]
+
+SUITE is a folder of pictures with a `questions.jsonl`; without it the project's own is asked a
+little. OUT keeps the answers, and a second call asks only what is missing.
 
 A package of its own would name the method by an entry point, under
 `[project.entry-points."rotatek.channels"]`; command line, page and tables then know it, too.
@@ -11,14 +14,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rotatek import BASELINE, ChannelMethod, KeepAll, RotateK, Settings, ThinK
-from rotatek.evaluation.evaluate import Evaluation
-from rotatek.evaluation.suite import FileSuite
-from rotatek.evaluation.tables import Row, Table
+from rotatek import BASELINE, ChannelMethod, RotateK, Settings, ThinK, load
+from rotatek.evaluation.questions import Suite
+from rotatek.evaluation.report import markdown
+from rotatek.evaluation.run import Run, engine_for
+from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import LayerStates, Store, full_visual
 from rotatek.methods.options import option
-
-QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,17 @@ class LoudestChannels(ChannelMethod):
         return Store(full_visual(states)._replace(keys=keys, index=index))
 
 
-def main(questions: str = str(QUESTIONS), out: str | None = None) -> None:
-    """Answer the questions under each method, and print the report."""
-    rows = [Row("Uncompressed", BASELINE)]
+def main(folder: str | None = None, out: str | None = None) -> None:
+    """Answer a suite's questions under each method, and print the tables."""
+    suite = Suite.read(Path(folder)) if folder else Suite.read().taken((), 9)
+    settings = {UNCOMPRESSED: BASELINE}
     for method in (LoudestChannels(keep=0.125), ThinK(keep=0.125), RotateK(keep=0.125)):
-        rows.append(Row(method.label, Settings(tokens=KeepAll(), channels=method)))
-    table = Table("own", "An eighth of the Key channels", tuple(rows))
-    folder = Path(out or tempfile.mkdtemp())
-    evaluation = Evaluation("pocket", FileSuite(Path(questions)), [table], folder, "cpu")
-    evaluation.answer()
-    print(evaluation.write_report().read_text())
+        settings[method.label] = Settings(channels=method)
+    path = Path(out or tempfile.mkdtemp()) / "answers.csv.gz"
+    run = Run(engine_for(load("pocket", "cpu"), suite), suite, settings, path)
+    for _ in run.answer(run.missing()):
+        pass
+    print(markdown(path))
 
 
 if __name__ == "__main__":

@@ -21,5 +21,5 @@ def test_every_page_opens_and_every_question_can_be_scored() -> None:
 
 
 def test_the_settings_beside_them_are_valid() -> None:
-    labels = [row.label for row in from_file(PAGES / "settings.json").rows]
-    assert labels[0] == "Uncompressed" and len(labels) == 6
+    labels = list(from_file(PAGES / "settings.json"))
+    assert labels[0] == "uncompressed" and len(labels) == 6

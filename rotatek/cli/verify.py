@@ -1,76 +1,82 @@
-"""`rotatek verify`: second questions, bytes, speed and memory of one model, in minutes."""
+"""`rotatek verify`: that compression runs with a model, and what its answers lose."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Final
 
 from rotatek.cli.answers import say
+from rotatek.cli.evaluate import ask, notice
 from rotatek.cli.request_arguments import add_model
-from rotatek.errors import SettingError, UserError
-from rotatek.evaluation.suite import QUESTIONS, FileSuite, Suite, draw
+from rotatek.errors import UserError
 
-EMBEDDED_MODELS: Final = ("pocket", "pocket-smol")  # whose answers are brief
-SUITE: Final = "pocket-unseen"  # whose renderers no embedded model was trained on
-DRAWN: Final = 7  # questions drawn for each picture that is asked: some have none to follow
+EMBEDDED: Final = ("pocket", "pocket-smol")  # models whose answers are brief
+BRIEF: Final = " Answer with a single word, name or number."
+USUAL_ROW: Final = "RotateK, the default"
+ROWS: Final = (
+    "RotateK, smaller 3", "RotateK, smaller 8", "RotateK, smaller 16", "RotateK, channels .25",
+    "KIVI, bits 2", "TurboQuant, bits 2",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which model, how many pictures, and where the table goes."""
+    """Which model, which questions, and where the answers go."""
     add_model(parser)
     parser.add_argument(
-        "--folder", type=Path, metavar="FOLDER",
-        help="of your own pictures, with questions.jsonl; by default pictures are drawn",
+        "--suite", type=Path, metavar="FOLDER",
+        help="your own pictures with a questions.jsonl; by default the project's",
     )  # fmt: skip
-    parser.add_argument("--pictures", type=int, default=48, metavar="N", help="that are asked")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which pictures")
-    parser.add_argument(
-        "--minutes", type=float, default=8.0, metavar="M", help="for the answers, at most"
-    )
+    parser.add_argument("--questions", type=int, default=48, metavar="N", help="about so many")
     parser.add_argument(
         "--suffix", metavar="TEXT",
         help="behind every question; by default a wish for brevity, which embedded models need not",
     )  # fmt: skip
     parser.add_argument(
-        "--side", type=int, default=1344, metavar="PIXELS",
-        help="of the square picture whose cost is measured",
-    )  # fmt: skip
-    parser.add_argument(
         "--out", type=Path, default=Path("artifacts/verify"), metavar="FOLDER",
-        help="verify.md and verify.json go there; a run that was cut off goes on",
+        help="answers.csv.gz and verify.md go there; a run that was cut off goes on",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:
-    """Answer, measure, print the table.
+    """Ask, and print bytes before and after, the kernel, and scores beside the uncompressed cache.
 
     Raises:
-        UserError: for arguments that are refused, before the model is loaded.
+        UserError: for arguments that are refused, before the model is loaded; and where no cache
+            became smaller.
     """
-    for name, value, low, high in (
-        ("--pictures", args.pictures, 1, 10_000), ("--side", args.side, 56, 8_192),
-    ):  # fmt: skip
-        if not low <= value <= high:
-            raise SettingError(name, f"a whole number from {low} to {high:,}", value)
-    suite = _suite(args)
     from rotatek import models  # noqa: PLC0415  # keeps --help quick
-    from rotatek.evaluation.verification import BRIEF, Verification, sampled  # noqa: PLC0415
+    from rotatek.evaluation.answers import ANSWERS, read  # noqa: PLC0415
+    from rotatek.evaluation.questions import Suite  # noqa: PLC0415
+    from rotatek.evaluation.report import rows, table_of  # noqa: PLC0415
+    from rotatek.evaluation.run import Run, engine_for  # noqa: PLC0415
+    from rotatek.evaluation.tables import UNCOMPRESSED, settings_of  # noqa: PLC0415
+    from rotatek.methods.settings import USUAL  # noqa: PLC0415
 
-    chosen = sampled(suite, args.pictures, args.seed)
-    if not chosen.items:
+    suite = Suite.read(args.suite).taken((), args.questions)
+    if not any(len(questions) > 1 for questions in suite.pictures.values()):
         raise UserError("No picture has a second question. Give pictures with two questions each.")
     vlm = models.load(args.model, args.device)
-    brief = "" if vlm.name in EMBEDDED_MODELS else BRIEF
-    suffix = brief if args.suffix is None else args.suffix
-    verification = Verification(vlm, chosen, args.out, 60 * args.minutes, args.side, suffix)
-    text, _ = verification.run(lambda sentence: print(sentence, file=sys.stderr))
+    known = settings_of()
+    settings = {UNCOMPRESSED: known[UNCOMPRESSED], USUAL_ROW: USUAL}
+    settings |= {name: known[name] for name in ROWS}
+    suffix = args.suffix if args.suffix is not None else "" if vlm.name in EMBEDDED else BRIEF
+    engine = engine_for(vlm, suite)
+    asked = Run(engine, suite, settings, args.out / ANSWERS, suffix, notice)
+    ask(asked, (0, 1), None, 0)
+    records = [one for one in rows(asked.path) if one.model == asked.model]
+    mine = [one for one in read(asked.path) if one.model == asked.model and one.turn == 1]
+    sizes = {name: sum(one.bytes for one in mine if one.setting == name) for name in settings}
+    if not sizes[USUAL_ROW] < sizes[UNCOMPRESSED]:
+        raise UserError(
+            "Nothing was compressed: this model's caches are as large as uncompressed ones. "
+            "`rotatek info` says which families are supported."
+        )
+    health = engine.health()
+    text = (
+        f"# {asked.model}: what compression does\n\n"
+        f"The caches of {len(suite.pictures)} pictures took {sizes[UNCOMPRESSED]:,} bytes, and "
+        f"{sizes[USUAL_ROW]:,} where nothing is chosen. Attention to them is computed by "
+        f"{health.attention} on {health.device}.\n\n"
+        f"{table_of(records, settings)}\n"
+    )
+    (args.out / "verify.md").write_text(text, encoding="utf-8")
     say(text.rstrip("\n"))
-
-
-def _suite(args: argparse.Namespace) -> Suite:
-    if args.folder is None:
-        return draw(SUITE, DRAWN * args.pictures, args.seed, args.out / "suite")
-    suite = FileSuite(args.folder / QUESTIONS)
-    for sentence in suite.bad:
-        print(sentence, file=sys.stderr)
-    return suite

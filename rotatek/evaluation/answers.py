@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     Attributes:
         model: its name.
         split: of the suite.
-        question: its id, `PICTURE#NUMBER`.
+        question: its id, such as `sign.webp#2`.
         setting: the name of what compressed the cache.
         turn: 1 for the first question about the picture; later ones meet the cache it left.
         answer: the text.

@@ -9,7 +9,8 @@ accelerate loads the model on its own GPU.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from accelerate import Accelerator
@@ -17,8 +18,9 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Failed, Finished
 from rotatek.errors import ModeUnsupported, UserError
-from rotatek.evaluation.generate import generate
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
@@ -35,7 +37,7 @@ class RotateK(lmms):
     Args:
         pretrained: a registered name, a folder or a hub id.
         device: cpu, cuda, or auto for several GPUs.
-        batch_size: prompts at once, padded.
+        batch_size: prompts at once; the engine decodes them in one step.
         options: settings by their flat names.
 
     Raises:
@@ -58,34 +60,31 @@ class RotateK(lmms):
         if self._world_size > 1:
             device = str(self.accelerator.device)
         self.settings = Settings.of(**options)
-        self.vlm = load(pretrained, device)
-        self.device = self.vlm.device
+        self.engine = Engine(load(pretrained, device))
+        self.device = self.engine.vlm.device
         self.batch_size = int(batch_size)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Answers in the order of the requests, cut at a task's stop strings."""
-        answers = [""] * len(requests)
-        ready = [(number, self._request(one)) for number, one in enumerate(requests)]
-        by_limit: dict[int, list[tuple[int, Request, Sequence[str]]]] = {}
-        for number, found in ready:
-            if found is not None:
-                by_limit.setdefault(found[0].max_new_tokens, []).append((number, *found))
-        with tqdm(total=len(requests), disable=self.rank != 0, unit="question") as bar:
-            bar.update(sum(found is None for _, found in ready))
-            for batch in self._batches(by_limit.values()):
-                texts = generate(self.vlm, [request for _, request, _ in batch], self.settings)
-                for (number, _, until), text in zip(batch, texts, strict=True):
-                    answers[number] = cut(text, until)
-                    key = requests[number].args[:2]
-                    self.cache_hook.add_partial("generate_until", key, answers[number])
-                bar.update(len(batch))
+        with ThreadPoolExecutor(self.batch_size) as pool:
+            said = pool.map(self._answer, requests)
+            answers = list(tqdm(said, total=len(requests), disable=self.rank != 0, unit="question"))
+        for one, answer in zip(requests, answers, strict=True):
+            self.cache_hook.add_partial("generate_until", one.args[:2], answer)
         return answers
 
-    def _batches(self, groups: Iterable[list[Any]]) -> Iterator[list[Any]]:
-        """Pieces of each group, of `batch_size` at most."""
-        for group in groups:
-            for start in range(0, len(group), self.batch_size):
-                yield group[start : start + self.batch_size]
+    def _answer(self, instance: Instance) -> str:
+        """One answer; empty where the input is refused."""
+        found = self._request(instance)
+        if found is None:
+            return ""
+        request, until = found
+        for event in self.engine.compare(request, {"answer": self.settings}, trace=False):
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, Finished):
+                return cut(event.answer, until)
+        return ""
 
     def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
         """One checked question and its stop strings; None where the input is refused."""

@@ -75,7 +75,7 @@ def vqa_accuracy(answer: str, accepted: Sequence[str]) -> float:
 def says(answer: str, accepted: Sequence[str]) -> float:
     """1 if an accepted text stands in the answer as whole words, among at most `MORE_WORDS` others.
 
-    Of what is reckoned the result counts, not the working before it ("3 + 4 = 7").
+    Of what is reckoned the result counts, not the working before it (`3 + 4 = 7`).
     """
     have = _words(answer.rpartition("=")[2])
     wanted = [_words(text) for text in accepted]
@@ -160,10 +160,7 @@ def interval(values: Floats, groups: NDArray[np.int64], seed: int = 0) -> tuple[
     """
     if values.size == 0:
         return 0.0, 1.0
-    if np.ptp(values) == 0 and values[0] in (0.0, 1.0):
-        documents = len(np.unique(groups))
-        return wilson(values[0] * documents, documents)
-    return Resampled(groups, seed).interval(values)
+    return Resampled(groups, seed).score_interval(values)
 
 
 def paired_interval(
@@ -196,6 +193,14 @@ class Resampled:
         totals = np.bincount(self._place, weights=values)
         low, high = np.percentile(self._weights @ totals / self._sizes, (2.5, 97.5))
         return float(low), float(high)
+
+    def score_interval(self, values: Floats) -> tuple[float, float]:
+        """The same of scores in [0, 1]; where all are 0 or all 1, resampling says nothing and it is
+        Wilson's over the documents."""
+        if np.ptp(values) == 0 and values[0] in (0.0, 1.0):
+            documents = self._weights.shape[1]
+            return wilson(values[0] * documents, documents)
+        return self.interval(values)
 
 
 def _plain(text: str) -> str:

@@ -16,7 +16,7 @@ SAID = {
     "generate.py": ["uncompressed", "KV 0.25", "20.10"],
     "compare.py": ["baseline", "only", "Museum visitors 2025"],
     "ask_a_folder.py": ["8 pages", "Harbour", "20.10"],
-    "evaluate_own_method.py": ["Loudest channels", "RotateK", "| 0.562 |"],
+    "evaluate_own_method.py": ["Loudest channels", "RotateK", "same answers, %"],
     "upload_to_heatmap.ipynb": ["uncompressed", "compressed", "channels kept"],
 }
 

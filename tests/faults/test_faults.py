@@ -1,6 +1,5 @@
 """Faults injected: each one ends in a clear message, and the next good request is answered."""
 
-import errno
 import gc
 import json
 import os
@@ -27,7 +26,6 @@ from rotatek.engine import recovery
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.evaluation.journal import Journal
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -288,16 +286,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved")
     save_model(build_model(model_config(2, 2, 512, 64)), path)
     return path
-
-
-def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, *args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError) as caught:
-        Journal(tmp_path / "journal.jsonl", {})
-    assert errors.public_message(caught.value) == errors.StorageFull.sentence
 
 
 def ask(folder: Path, image: Path, *words: str, tokens: int = 4, **options: Any) -> list[str]:

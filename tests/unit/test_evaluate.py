@@ -1,426 +1,423 @@
-"""The evaluation on a tiny random model: batches, resumption, tables, reports, the command."""
+"""The evaluation on a tiny random model: suites, runs that go on, records, the two commands."""
 
-import argparse
-import importlib.util
+import csv
+import gzip
+import io
 import json
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
 
-from pocket.evaluation.suite import EmbeddedSuite
-from pocket.models.config import build_model, model_config, save_model
-from rotatek.cli import evaluate
-from rotatek.engine.batch import RunningBatch
+from rotatek.cli import main as command
+from rotatek.cli import verify
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Finished
-from rotatek.errors import SettingError, UserError
-from rotatek.evaluation import suite as suites
-from rotatek.evaluation.cells import Results
-from rotatek.evaluation.journal import Journal, setting_id
-from rotatek.evaluation.runner import Runner, RunOptions
-from rotatek.evaluation.suite import (
-    FileSuite,
-    StoredSuite,
-    describe,
-    draw,
-    fingerprint,
-)
-from rotatek.evaluation.tables import Scope, Table, tables
-from rotatek.evaluation.work_batches import size
+from rotatek.engine.events import Event, Failed, Finished, Prefilled
+from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
+from rotatek.evaluation import questions, report, tables
+from rotatek.evaluation.answers import Answer, append, begin, read
+from rotatek.evaluation.questions import Suite
+from rotatek.evaluation.run import Run, engine_for
+from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
 
-LIMITS = (6, 12)
+SETTINGS = {
+    UNCOMPRESSED: BASELINE,
+    "keep .25": Settings.of(keep_channels=0.25),
+    "smaller 4": Settings.of(smaller=4),
+    "kivi": Settings.of(channels="kivi", number_bits=2, residual=32),
+    "fastv": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full"),
+}
+LINES: list[dict[str, Any]] = [
+    {"image": "a.png", "question": "Read the page.", "answers": ["x"], "metric": "transcription",
+     "category": "pages", "split": "drawn"},
+    {"image": "a.png", "question": "Total?", "answers": [1, "one"], "split": "drawn"},
+    {"image": "a.png", "question": "Title?", "answers": "Menu", "metric": "anls", "split": "drawn"},
+    {"image": "b.png", "question": "What is the name?", "answers": ["Ann"], "split": "handmade"},
+    {"image": "b.png", "question": "How many?", "answers": [3], "split": "handmade"},
+    {"image": "c.png", "question": "Which day?", "answers": ["Monday"], "split": "handmade"},
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of a few tokens."""
+    monkeypatch.setattr(questions, "SHORT_TOKENS", 4)
+    monkeypatch.setattr(questions, "LONG_TOKENS", 6)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model of the pocket's class: two layers, real tokenizer and processor."""
-    path = tmp_path_factory.mktemp("model")
-    save_model(build_model(model_config(2, 2, 512, 64)), path)
+def model() -> VisionLanguageModel:
+    return tiny_qwen()
+
+
+@pytest.fixture
+def folder(picture: Picture, tmp_path: Path) -> Path:
+    """Six questions about three pictures of unequal size."""
+    path = tmp_path / "suite"
+    path.mkdir()
+    for name, size in {"a": (420, 336), "b": (336, 448), "c": (336, 336)}.items():
+        picture(*size, seed=ord(name)).save(path / f"{name}.png")
+    (path / "questions.jsonl").write_text("\n".join(map(json.dumps, LINES)) + "\n\n")
     return path
 
 
-@pytest.fixture(scope="module")
-def suite(tmp_path_factory: pytest.TempPathFactory) -> FileSuite:
-    """Five questions of unequal length about two pictures of unequal size, one a page."""
-    path = tmp_path_factory.mktemp("suite")
-    rng = np.random.default_rng(0)
-    for name, (width, height) in {"a": (224, 224), "b": (280, 336)}.items():
-        pixels = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((width, height)).save(path / f"{name}.png")
-    lines = [
-        {"image": "a.png", "question": "Total?", "answers": ["1"], "category": "x"},
-        {"image": "b.png", "question": "What is the name?", "answer": "Ann", "metric": "anls"},
-        {"image": "a.png", "question": "Title?", "answer": "Menu", "category": "x"},
-        {"image": "b.png", "question": "How many items are there?", "answer": "3"},
-        {
-            "image": "b.png",
-            "question": "Read the page.",
-            "answer": "Ann",
-            "metric": "transcription",
-        },
-    ]
-    (path / "suite.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    return FileSuite(path / "suite.jsonl")
+@pytest.fixture
+def suite(folder: Path) -> Suite:
+    return Suite.read(folder)
 
 
-WANTED: list[tuple[Settings, Scope]] = [
-    (BASELINE, "all"),
-    (Settings.of(keep_channels=0.25), "all"),
-    (Settings.of(channels="think", keep_channels=0.25), "all"),
-    (Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="spark"), "all"),
-    (Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, channels="full"), "long"),
-    (Settings.of(tokens="visionzip", keep_tokens=0.4, keep_channels=0.5), "all"),
-]
+def run(
+    model: VisionLanguageModel, suite: Suite, path: Path, settings: dict[str, Settings] = SETTINGS
+) -> Run:
+    """Ask all that is missing."""
+    asked = Run(engine_for(model, suite), suite, settings, path)
+    assert sum(asked.answer(asked.missing(), at_once=2)) == len(read(path))
+    return asked
 
 
-def run(vlm: VisionLanguageModel, suite: FileSuite, path: Path, batch: int = 3) -> Journal:
-    journal = Journal(path, {"run": 1})
-    runner = Runner(vlm, suite, journal, RunOptions(batch, limits=LIMITS))
-    added = sum(runner.run(runner.units(WANTED)))
-    assert added == len(journal.answers) and not runner.refused
-    return journal
+# -- the suite ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def journal(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path_factory: pytest.TempPathFactory
-) -> Journal:
-    return run(vlm, suite, tmp_path_factory.mktemp("run") / "journal.jsonl")
+def test_a_suite_is_a_folder_that_any_program_can_write(suite: Suite) -> None:
+    assert [one.id for one in suite.questions] == [
+        "a.png#1", "a.png#2", "a.png#3", "b.png#1", "b.png#2", "c.png#1",
+    ]  # fmt: skip
+    total = suite.questions[1]
+    assert total.answers == ("1", "one") and total.score(" ONE ") == 1 and total.score("2") == 0
+    assert (total.metric, total.category, total.split) == ("exact_match", "all", "drawn")
+    asked = {name: [one.id for one in some] for name, some in suite.pictures.items()}
+    assert asked["a.png"] == ["a.png#2", "a.png#3", "a.png#1"]  # a page is asked last
+    assert [one.split for one in suite.taken(["handmade"]).questions] == ["handmade"] * 3
+    assert {one.picture for one in suite.taken((), 4).questions} == {"a.png", "b.png"}
+    for splits, most in ((["none"], None), ([], 0)):
+        with pytest.raises(UserError, match="drawn,handmade|from 1"):
+            suite.taken(splits, most)
 
 
-def test_every_setting_answers_what_its_scope_says(journal: Journal, suite: FileSuite) -> None:
-    per_setting = {setting_id(settings): 0 for settings, _ in WANTED}
-    for setting, _ in journal.answers:
-        per_setting[setting] += 1
-    assert list(per_setting.values()) == [5, 5, 5, 5, 1, 5]
-    longest = {item.name: LIMITS[item.long] for item in suite.items}
-    assert all(answer.tokens <= longest[answer.item] for answer in journal.answers.values())
-
-
-def test_batches_answer_as_the_engine_does(
-    vlm: VisionLanguageModel, suite: FileSuite, journal: Journal
-) -> None:
-    """Padded batches with a shared prefill say what single, interleaved requests say."""
-    engine = Engine(vlm)
-    for item in suite.items:
-        image = suite.image(item.document)
-        request = make_request(image, item.question, LIMITS[item.long])
-        columns = {setting_id(s): s for s, scope in WANTED if scope == "all" or item.long}
-        events = list(engine.compare(request, columns, trace=False))
-        finished = [event for event in events if isinstance(event, Finished)]
-        assert len(finished) == len(columns), events[-1]
-        for event in finished:
-            assert journal.answers[event.column, item.name].answer == event.answer
-
-
-def test_shares_of_bytes(journal: Journal) -> None:
-    share = {
-        setting: np.mean([a.kv_share for (s, _), a in journal.answers.items() if s == setting])
-        for setting in {setting for setting, _ in journal.answers}
-    }
-    names = [setting_id(settings) for settings, _ in WANTED]
-    assert share[names[0]] == pytest.approx(1.0)
-    assert all(0.1 < share[name] < 1.0 for name in names[1:])
-
-
-def test_an_interrupted_run_goes_on(
-    vlm: VisionLanguageModel, suite: FileSuite, journal: Journal, tmp_path: Path
-) -> None:
-    lines = journal.path.read_text().splitlines()
-    broken = tmp_path / "journal.jsonl"
-    broken.write_text("\n".join(lines[:9]) + "\n" + lines[9][:25])
-    again = Journal(broken, {"run": 1})
-    assert len(again.answers) == 8
-    runner = Runner(vlm, suite, again, RunOptions(3, limits=LIMITS))
-    assert sum(runner.run(runner.units(WANTED))) == len(journal.answers) - 8
-    assert {k: a.answer for k, a in again.answers.items()} == {
-        k: a.answer for k, a in journal.answers.items()
-    }
-    assert not runner.units(WANTED)
-
-
-def test_units_hold_every_answer_once(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
-) -> None:
-    runner = Runner(
-        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(2, limits=LIMITS)
-    )
-    units = [unit for number in range(3) for unit in runner.units(WANTED, (number, 3))]
-    owed = [
-        (setting_id(settings), item.name)
-        for items, group in units
-        for settings in group
-        for item in items
-    ]
-    assert len(owed) == len(set(owed)) == size(units) == size(runner.units(WANTED)) == 26
-
-
-def settings_of(table: Table) -> list[Settings]:
-    return [row.settings for row in table.rows]
-
-
-def test_settings_that_do_not_fit_together_are_answered_apart(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runner = Runner(
-        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(8, limits=LIMITS)
-    )
-    sizes: list[int] = []
-    real = runner._answer_group
-
-    def answer_group(*args: Any) -> None:
-        sizes.append(len(args[-1]))
-        if len(args[-1]) > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        real(*args)
-
-    monkeypatch.setattr(runner, "_answer_group", answer_group)
-    list(runner.run(runner.units(WANTED[:3])))
-    assert sizes == [3, 1, 2, 1, 1] * 2 and len(runner.journal.answers) == 15
-    assert not runner.refused
-
-
-def test_a_setting_that_no_graph_holds_is_decoded_without(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others keep theirs, and are not tried beside it again."""
-    bad, graphs = WANTED[1][0], []
-    journal = Journal(tmp_path / "journal.jsonl", {})
-    runner = Runner(vlm, suite, journal, RunOptions(8, limits=LIMITS, graph=True))
-    real = runner._side_by_side
-
-    def side_by_side(batch: Any, filled: list, logits: Any) -> None:
-        names = [setting_id(one.settings) for one in filled]
-        graph = not runner.eager & set(names)
-        graphs.append((len(names), graph))
-        if graph and setting_id(bad) in names:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        real(batch, filled, logits)
-
-    monkeypatch.setattr(runner, "_side_by_side", side_by_side)
-    list(runner.run(runner.units(WANTED[:3])))
-    assert runner.eager == {setting_id(bad)} and len(journal.answers) == 15
-    assert not runner.refused
-    assert graphs == [(2, True), (1, True), (1, False), (1, True)] + [(1, True), (1, False)]
-
-
-STORED = [
-    Settings.of(channels="spark", keep_channels=0.25),
-    Settings.of(keep_channels=0.1),
-    Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
-]
-
-
-def test_rows_leave_the_batch_as_they_end(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever a method stores, what stays goes on as it would have alone."""
-    ends = frozenset(range(0, vlm.text_config.vocab_size, 9))
-    monkeypatch.setattr(VisionLanguageModel, "stop_ids", property(lambda _: ends))
-    kept: list[Any] = []
-    real = RunningBatch.leave
-
-    def leave(batch: RunningBatch, rows: Any) -> None:
-        kept.append(rows)
-        real(batch, rows)
-
-    monkeypatch.setattr(RunningBatch, "leave", leave)
-    said = []
-    for batch, groups in ((1, [[settings] for settings in STORED]), (4, [STORED])):
-        assert not kept  # a single row just ends
-        journal = Journal(tmp_path / f"{batch}.jsonl", {})
-        runner = Runner(vlm, suite, journal, RunOptions(batch, limits=(24, 30)))
-        for group in groups:
-            assert sum(runner.run(runner.units([(s, "all") for s in group]))) == 5 * len(group)
-        said.append({key: (a.answer, a.tokens) for key, a in journal.answers.items()})
-    assert said[0] == said[1]
-    assert len(kept) > 2 and len({tokens for _, tokens in said[0].values()}) > 4
-
-
-def test_the_vision_tower_sees_a_picture_once(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Questions about one picture share its visual tokens, zipped or not."""
-    seen: list[str] = []
-    for name in ("features", "tower_states"):
-        real = getattr(vlm, name)
-
-        def noted(pixels: Any, name: str = name, real: Any = real) -> Any:
-            seen.append(name)
-            return real(pixels)
-
-        monkeypatch.setattr(vlm, name, noted)
-    runner = Runner(
-        vlm, suite, Journal(tmp_path / "journal.jsonl", {}), RunOptions(8, limits=LIMITS)
-    )
-    short: list[tuple[Settings, Scope]] = [
-        (settings, "all") for settings, _ in WANTED if settings.tokens.name != "fastv"
-    ]
-    short.append((Settings.of(tokens="visionzip", keep_tokens=0.3), "all"))
-    units = [unit for unit in runner.units(short) if not unit[0][0].long]
-    assert sum(runner.run(units)) == 4 * len(short)
-    qwen = vlm.family == "qwen2_5_vl"  # watches while it makes its features
-    assert (seen.count("tower_states"), seen.count("features")) == (2, 4 if qwen else 2)
-
-
-def test_another_runs_journal_is_refused(journal: Journal) -> None:
-    with pytest.raises(UserError, match="run differ"):
-        Journal(journal.path, {"run": 2})
-
-
-def test_an_unsupported_setting_is_left_out_and_said(
-    vlm: VisionLanguageModel, suite: FileSuite, tmp_path: Path
-) -> None:
-    said: list[str] = []
-    unknown = Settings.of(calibration="nowhere.safetensors")
-    journal = Journal(tmp_path / "journal.jsonl", {})
-    runner = Runner(vlm, suite, journal, RunOptions(8, limits=LIMITS), said.append)
-    list(runner.run(runner.units([(BASELINE, "long"), (unknown, "long")])))
-    assert list(runner.refused) == [setting_id(unknown)]
-    assert len(said) == 1 and "calibration" in said[0].lower()
-    assert len(journal.answers) == 1
-
-
-def test_embedded_suite_is_fixed() -> None:
-    first, second = EmbeddedSuite(questions=15, seed=3), EmbeddedSuite(questions=15, seed=3)
-    assert fingerprint(first) == fingerprint(second)
-    assert fingerprint(first) != fingerprint(EmbeddedSuite(questions=15, seed=4))
-    assert describe(first)["categories"] == dict.fromkeys(
-        ("documents", "charts", "tables", "signs", "transcription"), 3
-    )
-    document = first.items[-1].document
-    assert first.image(document).tobytes() == second.image(document).tobytes()
-    assert all(item.score(item.accepted[0]) == 1.0 for item in first.items)
-    assert {item.long for item in first.items if item.category == "transcription"} == {True}
-
-
-def test_a_suite_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = EmbeddedSuite(questions=6, seed=3)
-    kept = draw("pocket", 6, 3, tmp_path)
-    assert describe(kept) == describe(fresh)
-    for document in {item.document for item in fresh.items}:
-        assert kept.image(document).tobytes() == fresh.image(document).tobytes()
-    with monkeypatch.context() as patched:
-        patched.delattr(suites, "embedded")  # nothing is drawn any more
-        assert draw("pocket", 6, 3, tmp_path).items == kept.items
-    assert not list(tmp_path.rglob("*partial*"))
-
-
-def test_without_the_generator_or_matplotlib_it_is_said_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UserError, match="needs matplotlib. Install `rotatek"):
-            draw("pocket", 4, 0, tmp_path)
-    for name in [name for name in sys.modules if name.startswith("pocket")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pocket", None)
-    with pytest.raises(UserError, match="not installed with the library. Run this in a checkout"):
-        draw("pocket", 4, 0, tmp_path)
-    assert not (tmp_path / suites.QUESTIONS).exists()
-
-
-def test_a_drawing_that_was_cut_short_is_completed(tmp_path: Path) -> None:
-    kept = draw("pocket", 4, 0, tmp_path)
-    (tmp_path / suites.PICTURES / "00001.png").unlink()
-    with pytest.raises(UserError, match="picture is missing"):
-        kept.image(1)
-    assert draw("pocket", 4, 0, tmp_path).has_pictures()
-    assert len(draw("pocket", 5, 0, tmp_path).items) == 5  # the first four are unanswered
-
-
-def test_answered_questions_are_not_drawn_over(tmp_path: Path) -> None:
-    kept = draw("pocket", 4, 0, tmp_path)
-    Journal(tmp_path / "journal.jsonl", {"suite": describe(kept)})
-    with pytest.raises(UserError, match="answers to other questions"):
-        draw("pocket", 4, 1, tmp_path)
-    with pytest.raises(UserError, match="answers to other questions"):
-        StoredSuite.save(EmbeddedSuite(questions=2), tmp_path / suites.QUESTIONS)
-    assert StoredSuite(tmp_path / suites.QUESTIONS).items == kept.items
+BAD: list[dict[str, Any]] = [
+    {"answers": []}, {"answers": [True]}, {"answers": None}, {"metric": "bleu"}, {"question": ""},
+    {"question": 1}, {"image": "none.png"}, {"image": 2}, {"split": 1},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "not json",
-        "[1]",
-        '{"image": "a.png"}',
-        '{"image": "a.png", "question": "?", "answers": []}',
-        '{"image": "a.png", "question": "?", "answer": "x", "metric": "bleu"}',
-        '{"image": 5, "question": "?", "answer": "x"}',
+        "{", "[]", json.dumps({"image": "a.png", "question": "?"}),
+        *(json.dumps(LINES[1] | change) for change in BAD),
+    ],
+    ids=range(3 + len(BAD)),
+)  # fmt: skip
+def test_a_bad_line_is_refused_by_its_number(folder: Path, line: str) -> None:
+    path = folder / "questions.jsonl"
+    path.write_text(f"{json.dumps(LINES[0])}\n\n{line}\n")
+    with pytest.raises(UserError, match=r"^Line 3 of questions.jsonl"):
+        Suite.read(folder)
+
+
+def test_a_folder_without_questions_is_refused(folder: Path) -> None:
+    (folder / "questions.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="has no questions"):
+        Suite.read(folder)
+    with pytest.raises(UserError, match="cannot be read"):
+        Suite.read(folder / "none")
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def test_each_question_is_answered_once_under_each_setting(
+    model: VisionLanguageModel, suite: Suite, tmp_path: Path
+) -> None:
+    asked = run(model, suite, tmp_path / "out" / "answers.csv.gz")
+    found = read(asked.path)
+    assert {(one.question, one.setting) for one in found} == {
+        (one.id, name) for one in suite.questions for name in SETTINGS
+    }
+    assert len(found) == len(LINES) * len(SETTINGS)
+    whole = {one.question: one for one in found if one.setting == UNCOMPRESSED}
+    known = {one.id: one for one in suite.questions}
+    for one in found:
+        assert one.same == (one.answer == whole[one.question].answer)
+        assert one.score == known[one.question].score(one.answer)
+        assert one.split == known[one.question].split and one.model == asked.model
+        if one.setting == UNCOMPRESSED:
+            assert one.bytes == one.full_bytes and one.whole_tokens > 32
+        else:
+            assert one.bytes < whole[one.question].bytes
+    kept = {one.setting: one.whole_tokens for one in found if one.question == "b.png#1"}
+    assert kept["keep .25"] == 0 and kept["kivi"] == 32
+    assert kept["fastv"] == round(0.5 * kept[UNCOMPRESSED])
+    assert {one.turn for one in found if one.picture == "c.png"} == {1}
+    assert {one.question: one.turn for one in found if one.picture == "a.png"} == {
+        "a.png#2": 1, "a.png#3": 2, "a.png#1": 3,
+    }  # fmt: skip
+
+
+def test_later_questions_meet_the_cache_that_the_first_one_left(
+    model: VisionLanguageModel, suite: Suite, tmp_path: Path
+) -> None:
+    """All settings at once say, in as many bytes, what each says by itself in a conversation."""
+    found = {
+        (one.question, one.setting): one for one in read(run(model, suite, tmp_path / "a").path)
+    }
+    engine = Engine(model)
+    first, second = suite.pictures["b.png"]
+    for name, settings in SETTINGS.items():
+        conversation = Conversation()
+        request = make_request(suite.picture("b.png"), first.text, 4)
+        opened = engine.compare(request, {"one": settings}, conversation=conversation)
+        for question in (first, second):
+            later = question is second
+            told = list(engine.follow(conversation, second.text, 4) if later else opened)
+            one = found[question.id, name]
+            assert [e.answer for e in told if isinstance(e, Finished)] == [one.answer]
+            assert [e.kv_bytes for e in told if isinstance(e, Prefilled)] == [one.bytes]
+        conversation.close()
+
+
+def test_a_run_goes_on_where_it_stopped(
+    model: VisionLanguageModel, suite: Suite, tmp_path: Path
+) -> None:
+    """What is answered is not asked again: after a kill, by a second run, with a setting more."""
+    path = tmp_path / "answers.csv.gz"
+    few = {name: SETTINGS[name] for name in (UNCOMPRESSED, "keep .25")}
+    asked = Run(engine_for(model, suite), suite, few, path)
+    owed = asked.missing()
+    assert list(owed) == ["a.png", "b.png", "c.png"]
+    assert not list(asked.answer(owed, limit_s=-1))  # no time: no picture is begun
+    next(iter(asked.answer({"a.png": owed["a.png"]})))
+    assert list(asked.missing()) == ["b.png", "c.png"]
+    for _ in asked.answer(asked.missing()):
+        pass
+    whole = path.read_bytes()
+    assert not asked.missing()
+    path.write_bytes(whole[:-9])  # killed while it wrote the last picture
+    assert len(asked.missing()) == 1
+    for _ in asked.answer(asked.missing()):
+        pass
+    assert sorted(read(path)) == sorted(set(read(path))) and len(read(path)) == 12
+    assert not asked.missing()
+    more = Run(asked.engine, suite, few | {"kivi": SETTINGS["kivi"]}, path)
+    assert set(map(tuple, more.missing().values())) == {("kivi",)}
+    for _ in more.answer(more.missing()):
+        pass
+    assert len(read(path)) == len(set(read(path))) == 18
+
+
+def test_parts_share_the_pictures(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
+    asked = Run(engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz")
+    first, second = (asked.missing((number, 2)) for number in range(2))
+    assert not first.keys() & second.keys() and len(first) + len(second) == 3
+
+
+Streams = Callable[..., Iterator[Event]]
+
+
+def failing(engine: Engine, fails: Callable[[Any], UserError | None]) -> None:
+    """Let `compare` fail for some columns."""
+    real: Streams = engine.compare
+
+    def compare(request: Any, columns: Any, *args: Any, **kwargs: Any) -> Iterator[Event]:
+        error = fails(columns)
+        if error is not None:
+            yield Failed(error)
+        else:
+            yield from real(request, columns, *args, **kwargs)
+
+    engine.compare = compare  # type: ignore[method-assign]
+
+
+def test_fewer_settings_are_asked_at_once_where_memory_runs_out(
+    model: VisionLanguageModel, suite: Suite, tmp_path: Path
+) -> None:
+    sizes: list[int] = []
+
+    def fails(columns: Any) -> UserError | None:
+        sizes.append(len(columns))
+        return OutOfMemory() if len(columns) > 3 else None
+
+    asked = Run(engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz")
+    failing(asked.engine, fails)
+    assert sum(asked.answer(asked.missing())) == len(LINES) * len(SETTINGS)
+    assert sizes == [5, 3, 3, 3, 3, 3, 3]  # two beside the uncompressed one, for each picture
+
+
+def test_what_cannot_be_asked_is_left_out_with_its_reason(
+    model: VisionLanguageModel, suite: Suite, tmp_path: Path
+) -> None:
+    """A setting that the model does not support, and a picture that is damaged."""
+    said: list[str] = []
+    (suite.folder / "c.png").write_bytes((suite.folder / "c.png").read_bytes()[:200])
+    asked = Run(
+        engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz", "", said.append
+    )
+    failing(asked.engine, lambda columns: ModeUnsupported("Not so.") if "kivi" in columns else None)
+    for _ in asked.answer(asked.missing()):
+        pass
+    assert asked.refused == {"kivi": "Not so."} and list(asked.left_out) == ["c.png"]
+    assert len(said) == 2 and len(read(asked.path)) == 5 * (len(SETTINGS) - 1)
+
+
+# -- the settings ------------------------------------------------------------------------------
+
+
+def test_the_settings_are_the_papers_the_rivals_and_ours() -> None:
+    found = settings_of()
+    assert next(iter(found.items())) == (UNCOMPRESSED, BASELINE) and 50 < len(found) < 75
+    assert sum(one.is_baseline for one in found.values()) == 1
+    for name in tables.TABLES["budgets"]:
+        nominal = float(name.rpartition(" ")[2])
+        assert abs(found[name].nominal_kv - nominal) < 0.005, name
+    some = settings_of("smaller")
+    assert [one.channels.times_smaller for one in some.values()][1:8] == list(tables.SMALLER)
+    calibrated = settings_of("ablation", "bases.safetensors")
+    assert calibrated[tables.CALIBRATED].as_dict()["calibration"] == "bases.safetensors"
+    with pytest.raises(UserError, match="--tables must be all, or some of budgets"):
+        settings_of("none")
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def made(path: Path) -> list[Answer]:
+    """Answers of two settings to questions about five pictures of two splits."""
+    rows = [
+        Answer(
+            "m", "s" if p < 3 else "t", f"{p}.png#{n}", setting, n, f'say "{p}",\n{n}',
+            score, score == 1, size, 300, 2 * p, None if ours is False else p / 100,
+        )
+        for p in range(5) for n in (1, 2, 3)
+        for ours, setting, score, size in (
+            (False, UNCOMPRESSED, 1.0, 300), (True, "RotateK, smaller 5", (p + n) % 3 / 2, 60 + p),
+        )
+    ]  # fmt: skip
+    begin(path)
+    for start in (0, 6, 12, 18, 24):
+        append(path, rows[start : start + 6])
+    return rows
+
+
+def test_records_are_what_plain_python_computes_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv.gz"
+    assert read(path) == [] and made(path) == read(path)
+    lines = list(csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode(), "")))
+    records = report.rows(path)
+    assert len(records) == 2 * 3 * 2  # settings, splits and all of them, turns
+    for one in records:
+        mine = [
+            line for line in lines
+            if line["setting"] == one.setting and one.split in (line["split"], report.EVERY)
+            and (line["turn"] == "1") == (one.turn == report.FIRST)
+        ]  # fmt: skip
+        whole = {
+            line["question"]: float(line["score"])
+            for line in lines if line["setting"] == UNCOMPRESSED
+        }  # fmt: skip
+
+        def mean(values: list[float]) -> Any:
+            return pytest.approx(sum(values) / len(values))
+
+        assert one.questions == len(mine)
+        assert one.score == mean([float(line["score"]) for line in mine])
+        assert one.difference == mean([float(r["score"]) - whole[r["question"]] for r in mine])
+        assert one.same == mean([float(line["same"]) for line in mine])
+        assert one.bytes == mean([int(r["bytes"]) / int(r["full_bytes"]) for r in mine])
+        assert one.whole_tokens == mean([int(line["whole_tokens"]) for line in mine])
+        assert one.low <= one.score <= one.high
+        assert one.difference_low <= one.difference <= one.difference_high
+        assert (one.kl is None) == (one.setting == UNCOMPRESSED)
+
+
+def test_tables_and_figure_say_what_the_records_say(tmp_path: Path) -> None:
+    assert "rotatek evaluate" in report.markdown(tmp_path / "none.csv.gz")
+    made(tmp_path / "answers.csv.gz")
+    records = report.rows(tmp_path / "answers.csv.gz")
+    text = report.markdown(tmp_path / "answers.csv.gz")
+    (row,) = [line for line in text.splitlines() if line.startswith("| RotateK, smaller 5 |")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    later, first, *splits = (
+        next(r for r in records if (r.setting, r.split, r.turn) == ("RotateK, smaller 5", *which))
+        for which in ((report.EVERY, report.LATER), (report.EVERY, report.FIRST),
+                      ("s", report.LATER), ("t", report.LATER))
+    )  # fmt: skip
+    assert cells[1:3] == [f"{later.bytes:.3f}", f"{100 * later.score:.1f}"]
+    assert cells[3].startswith(f"{100 * later.difference:+.1f} (")
+    assert cells[5] == f"{100 * first.score:.1f}"
+    assert cells[8:] == [f"{100 * one.score:.1f}" for one in splits]
+    root = ElementTree.fromstring(report.figure(records, "m"))
+    assert sum(node.tag.endswith("circle") for node in root.iter()) == 1
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv.gz"
+    for data in (b"model,split\n", gzip.compress(b"a,b\n1,2\n")):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match="answers"):
+            read(path)
+
+
+# -- the commands ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loaded(model: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rotatek.models.load", lambda *_: model)
+
+
+def test_the_command_asks_and_goes_on(
+    folder: Path, loaded: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.json"
+    rows.write_text('{"mine": {"keep_channels": 0.5}}')
+    out = tmp_path / "out"
+    words = ["evaluate", "--suite", str(folder), "--settings", str(rows), "--out", str(out)]
+    assert command.main([*words, "--limit-s", "-1"]) == 3
+    assert "no answers yet" in capsys.readouterr().out
+    assert command.main([*words, "--splits", "handmade", "--part", "1/1"]) == 0
+    said = capsys.readouterr().out
+    assert "| mine |" in said and (out / "report.md").read_text() == said
+    assert len(read(out / "answers.csv.gz")) == 6 and len(list(out.glob("*.svg"))) == 1
+    assert command.main([*words, "--report"]) == 0 and capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--part", "3/2"], "--part must be"),
+        (["--tables", "none"], "--tables must be"),
+        (["--settings", "none.json"], "The settings file cannot be read"),
+        (["--splits", "none"], "--splits must be"),
+        (["--questions", "0"], "--questions must be"),
     ],
 )
-def test_bad_suites(line: str, tmp_path: Path) -> None:
-    (tmp_path / "suite.jsonl").write_text(line)
-    with pytest.raises(UserError, match="Line 1 of the suite"):
-        FileSuite(tmp_path / "suite.jsonl")
+def test_nonsense_is_refused_before_a_model_is_loaded(
+    folder: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("rotatek.models.load", lambda *_: pytest.fail("loaded"))
+    assert command.main(["evaluate", "--suite", str(folder), *words]) == 2
+    assert says in capsys.readouterr().err
 
 
-def test_absent_and_empty_suites(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
-        FileSuite(tmp_path / "none.jsonl")
-    (tmp_path / "suite.jsonl").write_text("\n")
-    with pytest.raises(UserError, match="no questions"):
-        FileSuite(tmp_path / "suite.jsonl")
-
-
-def command(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    return evaluate.run(parser.parse_args(words))
-
-
-def test_the_command_stops_and_goes_on(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = {"RotateK 16": {"keep_channels": 0.125}, "ThinK 16": {"channels": "think"}}
-    (tmp_path / "mine.json").write_text(json.dumps(rows))
-    words = [
-        *("--model", str(folder), "--device", "cpu", "--questions", "5", "--batch", "2"),
-        *("--short-tokens", "3", "--long-tokens", "3", "--out", str(tmp_path / "out")),
-        *("--settings", str(tmp_path / "mine.json")),
-    ]
-    assert command(*words, "--limit-s", "0") == 3
-    assert command(*words) == 0
-    assert command(*words) == 0  # nothing left to do
-    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "out" / "results.md")] * 3
-    built = Results.load(tmp_path / "out")
-    (ran,) = built.runs
-    assert [cell.row for cell in built.cells] == ["Uncompressed", *rows]
-    assert ran["suite"]["questions"] == 5 and ran["ran_on"]["torch"] == torch.__version__
-    for path in (tmp_path / "out").glob("*.csv"):
-        assert str(folder.parent) not in path.read_text()
-    assert str(folder.parent) not in (tmp_path / "out" / "runs.json").read_text()
-
-
-def test_the_command_lists_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("--tables", "list") == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == {
-        *tables(),
-        *("rivals", "second"),
-    }
-
-
-def test_the_command_refuses_nonsense(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="--tables"):
-        command("--tables", "budget")
-    with pytest.raises(SettingError, match="--questions"):
-        command("--questions", "0")
-    with pytest.raises(
-        UserError, match="--jobs, which was removed. Start N processes with --part 1/N"
-    ):
-        command("--jobs", "2")
-    with pytest.raises(SettingError, match="--part"):
-        command("--part", "3/2", "--questions", "1", "--out", str(tmp_path))
-    (tmp_path / "mine.json").write_text("[1, 2]")
-    with pytest.raises(UserError, match="settings file"):
-        command("--settings", str(tmp_path / "mine.json"))
+def test_verify_says_what_compression_did(
+    folder: Path, loaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(verify, "ROWS", ("RotateK, channels .25",))
+    words = ["verify", "--suite", str(folder), "--out", str(tmp_path / "out")]
+    assert command.main(words) == 0
+    said = capsys.readouterr().out
+    assert "computed by reference on cpu" in said and "| RotateK, channels .25 |" in said
+    assert (tmp_path / "out" / "verify.md").read_text() == said
+    monkeypatch.setattr("rotatek.methods.settings.USUAL", BASELINE)
+    assert command.main([*words[:3], "--out", str(tmp_path / "whole")]) == 2
+    assert "Nothing was compressed" in capsys.readouterr().err

@@ -172,7 +172,6 @@ NAMELESS = [
     in (
         "rotatek/inspect/trace.py",
         "rotatek/inspect/trace_analysis.py",
-        "rotatek/evaluation/tables.py",
     )
 ]
 

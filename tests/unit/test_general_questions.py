@@ -13,7 +13,6 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished, Prefilled
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.errors import ModeUnsupported, RequestTooLong
-from rotatek.evaluation.generate import generate
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -24,6 +23,7 @@ from tests.tiny import TINY, tiny_qwen
 EXACT = Settings.of(keep_channels=1.0, weighting="general")
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
+    "adaptive": {"keep_channels": 0.25, "widths": "adaptive"},
     "bits": {"bits": 1},
     "smaller": {"smaller": 4},
     "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "bits": 2},
@@ -68,16 +68,6 @@ def test_they_weigh_and_leave_no_token(form: str, picture: Picture) -> None:
         for name, one in held[0].items()
         if name in held[1]
     )
-
-
-def test_a_padded_batch_answers_as_each_alone(picture: Picture) -> None:
-    vlm, settings = tiny_qwen(), Settings.of(bits=4, weighting="general")
-    requests = [
-        make_request(picture(150, 120, seed=4), "what?", 6),
-        make_request(picture(90, 200, seed=2), "and what is this one?", 6),
-    ]
-    together = generate(vlm, requests, settings)
-    assert together == [generate(vlm, [one], settings)[0] for one in requests]
 
 
 def test_a_conversation_and_a_comparison_take_them(picture: Picture) -> None:

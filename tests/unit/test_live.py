@@ -17,10 +17,9 @@ from rotatek.compare.equal_bytes import (
     predicted,
     settings_for_budget,
 )
-from rotatek.evaluation import equal_bytes_table
-from rotatek.evaluation.suite import FileSuite
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, Kivi, RotateK, ThinK
+from rotatek.methods.channels.full import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import FastV, KeepAll, VisionZip
 from rotatek.models import Prompt, VisionLanguageModel
@@ -29,8 +28,9 @@ from tests.fixtures import Picture
 BIG = Shape(((4, 128),) * 28, visual=2880, text=60, itemsize=2)
 FORMS: list[dict[str, Any]] = [
     {"channels": "kivi", "number_bits": "2"}, {"channels": "turboquant", "number_bits": "3"},
-    {"channels": "think"}, {"channels": "spark"},
+    {"channels": "full", "cache_dtype": "fp8"}, {"channels": "think"}, {"channels": "spark"},
     {"channels": "spark", "recovery": "mean"}, {"keep_channels": 0.25},
+    {"keep_channels": 0.25, "keep_values": 0.5, "cache_dtype": "int8"},
 ]  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_adapting_forms_are_weighed_between_measured_points(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
     prompt = prompt_of(vlm, picture)
-    form = RotateK(bits=1)
+    form = RotateK(keep=0.2, keep_values=0.25, widths="adaptive")
     scale = Scale(vlm, prompt, [form])
     (held,) = measured(vlm, prompt, KeepAll(), [form])
     assert scale(Settings(channels=form)) == pytest.approx(held, rel=0.05)
@@ -85,16 +85,21 @@ def test_what_has_steps_keeps_the_nearest_below() -> None:
         for target in (exact, exact * 1.05, exact / 1.01):
             found = settings_for_budget(Kivi(bits="2"), [FastV()], target, weigh)
             assert found == Settings(channels=Kivi(bits=bits))
+    assert (
+        settings_for_budget(Full(cache_dtype="fp8"), [FastV()], BIG.full, weigh).channels.form
+        == "fp8"
+    )
 
 
 def test_columns_of_equal_live_bytes(vlm: VisionLanguageModel, picture: Picture) -> None:
     prompt = prompt_of(vlm, picture)
-    chosen = Settings.of(keep_channels=0.25)
+    chosen = Settings.of(keep_channels=0.25, keep_values=0.25, widths="adaptive")
     (target,) = measured(vlm, prompt, KeepAll(), [chosen.channels])
     columns = matched_live(chosen, target, Scale(vlm, prompt), recovery="mean")
     assert columns["rotatek"] == chosen and columns["baseline"] == BASELINE
     assert columns["spark"].as_dict()["recovery"] == "mean"
-    assert {"kivi", "turboquant", "think"} < columns.keys()
+    assert {"kivi", "turboquant", "full fp8", "full int8", "think"} < columns.keys()
+    assert columns["rotatek as in its paper"].channels.extensions == ""
     for name, settings in columns.items():
         if name != "baseline":
             (held,) = measured(vlm, prompt, settings.pruning, [settings.channels])
@@ -118,31 +123,3 @@ def test_the_command_compares_at_equal_live_bytes(
     assert all(row["kv_bytes"] <= 1.05 * ours for row in rows if row["method"] != "baseline")
     assert command.main([*words, "--channels", "full"]) == 2
     assert "nothing to compare" in capsys.readouterr().err
-
-
-def test_the_table_of_rivals_is_solved_once_and_kept(
-    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
-) -> None:
-    picture(260, 220, seed=2).save(tmp_path / "picture.png")
-    row = {"image": "picture.png", "question": "what?", "answer": "that"}
-    (tmp_path / "suite.jsonl").write_text(json.dumps(row) + "\n")
-    suite = FileSuite(tmp_path / "suite.jsonl")
-    assert equal_bytes_table.stored(tmp_path) is None
-    table = equal_bytes_table.solve(vlm, suite, tmp_path)
-    assert equal_bytes_table.stored(tmp_path) == table and table.rows[0].settings == BASELINE
-    ((prompt, names),) = equal_bytes_table.classes_of(vlm, suite)
-    assert names == {"line-00001"}
-    scale = Scale(vlm, prompt, equal_bytes_table.adapting())
-    for one in table.rows[1:]:
-        times = float(one.label.rpartition(", ")[2].rstrip("x"))
-        assert scale(one.settings) <= NEAR * scale.shape.budget(times), one.label
-        assert one.variants == (one.settings,) and one.classes == (names,)
-    kept = {one.settings.channels.name for one in table.rows}
-    assert set(CHANNELS.own) <= kept
-    assert len({one.settings for one in table.rows}) == len(table.rows)
-    labels = [one.label for one in table.rows]
-    joined = {
-        pruner: {label.removeprefix(pruner) for label in labels if label.startswith(pruner)}
-        for pruner in ("FastV + ", "VisionZip + ")
-    }
-    assert joined["FastV + "] and joined["FastV + "] <= joined["VisionZip + "]  # who drops less?

@@ -16,12 +16,12 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.compare import columns
 from rotatek.cli.main import parser_for
 from rotatek.cli.settings_arguments import settings_of as from_flags
-from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
+from rotatek.errors import SettingError, SettingUnknown
 from rotatek.evaluation.tables import from_file
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.options import Option, flat, options_of
-from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
+from rotatek.methods.settings import REGISTRIES, USUAL, Settings
 from rotatek.methods.tokens import FastV
 from rotatek.models import VisionLanguageModel
 from rotatek.page.api import one_budget
@@ -40,7 +40,7 @@ def _by_flags(given: Mapping[str, Any], folder: Path) -> Settings:
 def _by_file(given: Mapping[str, Any], folder: Path) -> Settings:
     path = folder / "settings.json"
     path.write_text(json.dumps({"mine": dict(given)}), encoding="utf-8")
-    return from_file(path).rows[-1].settings
+    return from_file(path)["mine"]
 
 
 DOORS: dict[str, Door] = {
@@ -93,14 +93,6 @@ def test_an_option_that_cannot_act_is_refused_at_every_door(door: str, tmp_path:
         assert all(owner in said for owner in owners)
 
 
-@pytest.mark.parametrize("door", ["library", "file", "call", "link"])
-@pytest.mark.parametrize("name", REMOVED)
-def test_what_is_gone_is_refused_by_name(name: str, door: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingRemoved, match=f"The setting {name} is gone: ") as refused:
-        DOORS[door]({name: "2"}, tmp_path)
-    assert refused.value.name == name
-
-
 @pytest.mark.parametrize("door", DOORS)
 def test_what_changes_nothing_may_stand_anywhere(door: str, tmp_path: Path) -> None:
     """A full record of every option at its default, as forms send it."""
@@ -122,6 +114,7 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
         ({"tokens": "fastv", "keep_tokens": 0.4}, Settings(FastV(keep=0.4), USUAL.channels)),
         ({"weighting": "none"}, Settings.of(bits=2, weighting="none")),
         ({"keep_channels": 0.25}, Settings.of(keep_channels=0.25)),
+        ({"values": "rotate"}, Settings.of(values="rotate")),
         ({"bits": 0.75}, Settings.of(bits=0.75)),
         ({"smaller": 16}, Settings.of(smaller=16)),
         ({"channels": "rotatek"}, Settings()),
@@ -136,7 +129,7 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
 def test_an_option_that_another_one_replaces_is_refused(door: str, tmp_path: Path) -> None:
     """Bits set a share of the channels back, and no answer would show it."""
     for form in ({"bits": 2}, {"smaller": 8}):
-        for replaced in ({"keep_channels": 0.5}, {"solver": "eigh"}):
+        for replaced in ({"keep_channels": 0.5}, {"cache_dtype": "fp8"}, {"widths": "adaptive"}):
             ((name, _),) = replaced.items()
             with pytest.raises(SettingError, match=f"{name} must be left out beside {[*form][0]}"):
                 DOORS[door](replaced | form, tmp_path)
@@ -236,18 +229,3 @@ def test_a_comparison_refuses_what_no_column_takes() -> None:
     with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
         one_budget(["kivi", "rotatek"], {"tokens": "none", "keep_channels": 0.1})
     assert columns({"recovery": "mean"})["spark"] == columns({"recovery": "mean "})["spark"]
-
-
-def test_a_table_refuses_an_option_of_none_of_its_rows(tmp_path: Path) -> None:
-    from rotatek.cli.evaluate import tables_of  # noqa: PLC0415
-
-    path = tmp_path / "rows.json"
-    path.write_text('{"a": {"keep_channels": 0.5}}', encoding="utf-8")
-    words = ["evaluate", "--settings", str(path)]
-    parse = parser_for(words).parse_args
-    assert (
-        tables_of(parse([*words, "--solver", "eigh"]))[0].rows[1].settings.as_dict()["solver"]
-        == "eigh"
-    )
-    with pytest.raises(SettingError, match="recovery must be sign unless channels is spark"):
-        tables_of(parse([*words, "--recovery", "mean"]))

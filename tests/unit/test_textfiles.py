@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,13 +19,9 @@ from rotatek.cli.answers import print_json, say
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.event_builder import text_of
 from rotatek.errors import CacheFileUnwritable, CompressorMissing, KeyUnknown, UserError
-from rotatek.evaluation.answer_archive import collect, pack, unpack
-from rotatek.evaluation.journal import Answer, Journal, read_answers, read_header, setting_id
-from rotatek.evaluation.runner import Runner, RunOptions
-from rotatek.evaluation.suite import FileSuite, StoredSuite, describe
 from rotatek.evaluation.tables import from_file
 from rotatek.inputs.text_files import as_json, as_lines, decoded, lines_of, parsed, read_text
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here, keys_of
 from rotatek.server.reply import sse
 from tests.fixtures import Picture
@@ -119,54 +114,8 @@ def test_every_reader_takes_every_encoding(encoding: str, end: str, tmp_path: Pa
     assert all(known.owner(f"Bearer {key}") for key in KEYS)
     with pytest.raises(KeyUnknown):
         known.owner("Bearer \ufeff" + KEYS[0])
-    table = from_file(file("{", '"a": {"keep_channels": 0.5}', "}"))
-    assert table.rows[1].settings == Settings.of(keep_channels=0.5)
-    row = {"image": "a.png", "question": f"one{SEPARATORS[0]}two?", "answers": ["é"]}
-    suite = FileSuite(file(json.dumps(row, ensure_ascii=False), "", json.dumps(row)))
-    assert [item.name for item in suite.items] == ["line-00001", "line-00003"]
-    assert not suite.bad and suite.items[0].accepted == ("é",)
-
-
-@pytest.mark.parametrize(
-    ("given", "accepted"),
-    [
-        ({"answers": "20.10"}, ("20.10",)),
-        ({"answers": ["20.10", 7]}, ("20.10", "7")),
-        ({"answers": 20.1}, ("20.1",)),
-        ({"answer": "20.10"}, ("20.10",)),
-        ({"answer": ["a", "b"]}, ("a", "b")),
-        ({"answers": None}, None),
-        ({"answers": []}, None),
-        ({"answers": {"a": 1}}, None),
-        ({"answers": [["a"]]}, None),
-        ({"answers": [True]}, None),
-        ({"answer": "a", "long": "false"}, None),
-        ({"answer": "a", "metric": ["anls"]}, None),
-    ],
-)
-def test_accepted_answers(given: dict[str, Any], accepted: Any, tmp_path: Path) -> None:
-    """Once a single text was read letter by letter, and its digits were right answers."""
-    path = tmp_path / "suite.jsonl"
-    path.write_text(json.dumps({"image": "a.png", "question": "?x"} | given))
-    if accepted is None:
-        with pytest.raises(UserError, match="Line 1 of the suite suite.jsonl is not"):
-            FileSuite(path)
-        return
-    (item,) = FileSuite(path).items
-    assert item.accepted == accepted and item.score(accepted[0]) == 1
-    assert item.score("2") == 0
-
-
-def test_a_suite_names_its_bad_lines_and_goes_on(tmp_path: Path) -> None:
-    good = json.dumps({"image": "a.png", "question": "Total?", "answer": "1"})
-    path = tmp_path / "suite.jsonl"
-    path.write_text("\n".join([good, "{", "[" * 100_000, good, good.replace("Total?", " ")]))
-    suite = FileSuite(path)
-    assert [item.name for item in suite.items] == ["line-00001", "line-00004"]
-    assert [sentence[:31] for sentence in suite.bad] == [
-        f"Line {number} of the suite suite.jsonl" for number in (2, 3, 5)
-    ]
-    assert suite.bad[2].endswith("suite.jsonl: The question is empty. Type one and ask again.")
+    found = from_file(file("{", '"a": {"keep_channels": 0.5}', "}"))
+    assert found["a"] == Settings.of(keep_channels=0.5)
 
 
 def test_a_batch_names_its_bad_rows_and_goes_on(
@@ -334,132 +283,6 @@ def test_an_answer_that_cannot_be_printed_leaves_the_cache(
     with pytest.raises(failure):
         ask.run(parsed_words)
     assert file.stat().st_size > 0
-
-
-def _answer(name: str, text: str) -> Answer:
-    return Answer(setting_id(BASELINE), name, text, 3, 0.5)
-
-
-def test_a_journal_holds_every_answer_and_is_resumed(tmp_path: Path) -> None:
-    path, header = tmp_path / "journal.jsonl", {"run": HALF}
-    given = [_answer(f"q{n}", text) for n, text in enumerate([HALF, SEPARATORS, "a\r\nb", "é"])]
-    Journal(path, header).add(given)
-    with path.open("ab") as file:
-        file.write(b'["no answer"]\n{"setting": 1}\n{"setting": "x", "item": "caf\xc3')  # cut short
-    again = Journal(path, header)
-    assert list(again.answers.values()) == given
-    assert list(read_answers(path, header).values()) == given
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))  # an editor
-    assert list(read_answers(path, header).values()) == given and read_header(path) == header
-    path.write_bytes(b"")
-    with pytest.raises(UserError, match="journal.jsonl is damaged"):
-        read_header(path)
-
-
-def test_a_journal_whose_disk_is_full_keeps_what_was_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = Journal(path, {})
-    opened = Path.open
-
-    class Full:
-        """Takes ten bytes, then no more."""
-
-        def __init__(self, file: Any) -> None:
-            self.file, self.room = file, 10
-
-        def __enter__(self) -> "Full":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-        def write(self, data: bytes) -> int:
-            if not self.room:
-                raise OSError(28, "No space left on device")
-            taken, self.room = self.file.write(data[: self.room]), 0
-            return int(taken)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-    with monkeypatch.context() as full:
-        full.setattr(Path, "open", lambda self, *a, **k: Full(opened(self, *a, **k)))
-        journal.add([_answer("one", "1")])
-        assert journal.unwritten and journal.answers
-    assert read_answers(path, {}) == {}
-    assert path.read_bytes().count(b"\n") == 1  # and no half line
-    journal.add([_answer("two", "2")])
-    assert not journal.unwritten and len(read_answers(path, {})) == 2
-
-
-def test_a_runs_questions_and_packed_answers_come_back(tmp_path: Path) -> None:
-    row = {"image": "a.png", "question": "What?", "answers": ["20.10", f"a{SEPARATORS}{HALF}b"]}
-    path = tmp_path / "suite.jsonl"
-    path.write_text(json.dumps(row))
-    suite = FileSuite(path)
-    kept = tmp_path / "questions.jsonl"
-    StoredSuite.save(suite, kept)
-    assert StoredSuite(kept).items == suite.items
-    (item,) = suite.items
-    answers = {(setting_id(BASELINE), item.name): _answer(item.name, HALF + SEPARATORS)}
-    header = {"suite": describe(suite)}
-    pack(tmp_path / "a.xz", collect(header, suite.items, answers, [BASELINE]))
-    assert unpack(tmp_path / "a.xz").answers == answers
-    kept.write_text("{}")
-    with pytest.raises(UserError, match="questions.jsonl is damaged"):
-        StoredSuite(kept)
-
-
-def test_an_evaluation_leaves_out_what_cannot_be_asked(
-    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A picture that is missing or damaged, a question that is too long with its suffix."""
-    torch.manual_seed(0)
-    damaged = tmp_path / "damaged.png"
-    damaged.write_bytes(Path(image).read_bytes()[:300])
-    rows = [
-        {"image": name, "question": question, "answer": "1"}
-        for name, question in (
-            (image, "Total?"), ("none.png", "Total?"), (str(damaged), "Total?"),
-            (image, "x" * 1_999), (image, "Name?"),
-        )
-    ]  # fmt: skip
-    path = tmp_path / "suite.jsonl"
-    path.write_text(as_lines(rows))
-    suite, said = FileSuite(path), list[str]()
-    journal = Journal(tmp_path / "journal.jsonl", {})
-    runner = Runner(
-        tiny_qwen(), suite, journal, RunOptions(4, " Say one word.", (2, 2)), said.append
-    )
-    units = runner.units([(BASELINE, "all"), (Settings(), "all")])
-    assert sum(runner.run(units)) == sum(unit.answers for unit in units)
-    assert {item for _, item in journal.answers} == {"line-00001", "line-00005"}
-    assert set(runner.left_out) == {"line-00002", "line-00003", "line-00004"}
-    assert any("line-00002 of suite.jsonl: There is no readable file" in one for one in said)
-    assert not runner.refused
-
-
-def test_the_command_says_how_many_questions_were_bad(
-    image: str, tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    path = tmp_path / "suite.jsonl"
-    row = {"image": image, "question": "Total?", "answer": "1"}
-    path.write_text(as_lines([row]) + "{\n" + as_lines([row | {"image": "none.png"}]))
-    settings = tmp_path / "rows.json"
-    settings.write_text('{"a": {}}')
-    monkeypatch.setattr("rotatek.evaluation.evaluate.load", lambda *_: tiny_qwen())
-    words = [
-        "evaluate", "--suite", str(path), "--settings", str(settings), "--out",
-        str(tmp_path / "out"), "--short-tokens", "2",
-    ]  # fmt: skip
-    assert command.main(words) == 2
-    out, err = capsys.readouterr()
-    assert out.strip().endswith("results.md")  # the report is there
-    assert "Line 2 of the suite suite.jsonl is not" in err and "line-00003 of suite.jsonl" in err
-    assert err.strip().splitlines()[-1].startswith("2 of the suite's questions could not be asked")
 
 
 def test_calibration_says_where_it_cannot_write_before_it_begins(

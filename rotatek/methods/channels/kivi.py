@@ -152,6 +152,11 @@ class Kivi(PackedMethod):
         [(count, count) for count in RESIDUALS],
     )
 
+    @property
+    def whole_tokens(self) -> int:
+        """The recent ones."""
+        return int(self.residual)
+
     def compress(self, states: LayerStates) -> Store:
         """Quantise Keys along tokens and Values along channels."""
         key_bits, value_bits = (int(bits) for bits in self.each)

@@ -1,0 +1,149 @@
+"""Suites of questions as data: a folder of pictures, and beside them `questions.jsonl`.
+
+Each line is a question, as any program can read it:
+
+    {"image": "sign.webp", "question": "Which line comes third?", "answers": ["Closed on Monday"],
+     "metric": "exact_match", "category": "signs", "split": "drawn"}
+
+image: a path from the folder; answers: those accepted, a list or a single one; metric: one of
+`rotatek.evaluation.metrics.SCORES`, `exact_match` where it is left out; category and split: what is
+counted apart, "all" where they are left out. `assets/suite` is the project's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+
+from rotatek.errors import SettingError, UserError
+from rotatek.evaluation.metrics import SCORES
+from rotatek.inputs.request import clean_question, open_image
+from rotatek.inputs.text_files import lines_of, parsed, read_text
+from rotatek.paths import assets
+
+QUESTIONS: Final = "questions.jsonl"
+SHORT_TOKENS, LONG_TOKENS = 96, 768  # the longest answer: a fact, a whole page
+FORM: Final = (
+    '{"image": PATH, "question": TEXT, "answers": [TEXT, ...], "metric": one of '
+    f'{", ".join(SCORES)}, "category": TEXT, "split": TEXT}}'
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about a picture.
+
+    Args:
+        id: its picture and its number among the picture's questions, as `sign.webp#2`.
+        picture: its path from the suite's folder.
+        text: what is asked.
+        answers: those accepted.
+        metric: a key of `SCORES`.
+        category: of the answer; split: of the suite.
+    """
+
+    id: str
+    picture: str
+    text: str
+    answers: tuple[str, ...]
+    metric: str = "exact_match"
+    category: str = "all"
+    split: str = "all"
+
+    @property
+    def new_tokens(self) -> int:
+        """The longest answer."""
+        return LONG_TOKENS if self.metric == "transcription" else SHORT_TOKENS
+
+    def score(self, answer: str) -> float:
+        """The question's own metric, in [0, 1]."""
+        return SCORES[self.metric](answer, self.answers)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Questions about the pictures of a folder."""
+
+    folder: Path
+    questions: tuple[Question, ...]
+
+    @classmethod
+    def read(cls, folder: Path | None = None) -> "Suite":
+        """A suite's questions; by default those of `assets/suite`.
+
+        Raises:
+            UserError: for a file that cannot be read, and for its first line that is no question.
+        """
+        folder = assets() / "suite" if folder is None else folder
+        found: list[Question] = []
+        asked: dict[str, int] = {}
+        for line in lines_of(read_text(folder / QUESTIONS, f"The suite's {QUESTIONS}")):
+            where = f"Line {line.number} of {QUESTIONS}"
+            try:
+                one = _question(parsed(line.text))
+            except UserError as error:
+                raise UserError(f"{where}: {error.message}") from error
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise UserError(f"{where} is not {FORM}.") from error
+            if not (folder / one.picture).is_file():
+                raise UserError(f"{where} names a picture that is not there: {one.picture}.")
+            asked[one.picture] = asked.get(one.picture, 0) + 1
+            found.append(replace(one, id=f"{one.picture}#{asked[one.picture]}"))
+        if not found:
+            raise UserError(f"The suite has no questions. Add lines of {FORM} to {QUESTIONS}.")
+        return cls(folder, tuple(found))
+
+    @property
+    def pictures(self) -> dict[str, list[Question]]:
+        """Each picture's questions in the order of asking: whole pages come last."""
+        found: dict[str, list[Question]] = {}
+        for one in sorted(self.questions, key=lambda one: one.new_tokens):
+            found.setdefault(one.picture, []).append(one)
+        order = dict.fromkeys(one.picture for one in self.questions)
+        return {picture: found[picture] for picture in order}
+
+    def picture(self, name: str) -> Image.Image:
+        """A picture, checked as any input."""
+        return open_image(self.folder / name)
+
+    def taken(self, splits: Sequence[str] = (), most: int | None = None) -> "Suite":
+        """The same pictures' questions of some splits, and of so many pictures that they are about
+        `most`, spread over the file.
+
+        Raises:
+            SettingError: for a split that there is not, or a number below 1.
+        """
+        known = list(dict.fromkeys(one.split for one in self.questions))
+        for split in splits:
+            if split not in known:
+                raise SettingError("--splits", f"some of {','.join(known)}", split)
+        kept = [one for one in self.questions if not splits or one.split in splits]
+        if most is not None:
+            if most < 1:
+                raise SettingError("--questions", "a whole number from 1", most)
+            names = list(dict.fromkeys(one.picture for one in kept))
+            count = max(1, min(len(names), round(len(names) * most / len(kept))))
+            some = {names[number * len(names) // count] for number in range(count)}
+            kept = [one for one in kept if one.picture in some]
+        return Suite(self.folder, tuple(kept))
+
+
+def _question(row: dict[str, Any]) -> Question:
+    """A line's question, whose id is still to be given.
+
+    Raises:
+        Exception: KeyError, TypeError or ValueError for what is none.
+    """
+    answers = row["answers"] if isinstance(row["answers"], list) else [row["answers"]]
+    metric = row.get("metric", "exact_match")
+    picture, *others = (row["image"], row.get("category", "all"), row.get("split", "all"))
+    if not answers or metric not in SCORES:
+        raise ValueError
+    if any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in answers):
+        raise TypeError
+    if not all(isinstance(text, str) for text in (picture, row["question"], *others)):
+        raise TypeError
+    return Question("", picture, clean_question(row["question"]), tuple(map(str, answers)),
+                    metric, *others)  # fmt: skip

@@ -1,0 +1,223 @@
+"""Asks a suite's questions through the engine, all settings of a picture in one conversation.
+
+A picture's first question is answered afresh under every setting: those that drop the same tokens
+share one prefill. Its other questions follow on the caches that the first one left. Several
+conversations run at a time, and the engine decodes the rows of all of them in one step.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from rotatek.engine import recovery
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
+from rotatek.errors import OutOfMemory, Stopped, UserError
+from rotatek.evaluation.answers import Answer, append, begin
+from rotatek.evaluation.questions import LONG_TOKENS, Question, Suite
+from rotatek.evaluation.tables import UNCOMPRESSED
+from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
+
+AT_ONCE: Final = {"cuda": 8}  # conversations; one on a processor, whose cores one keeps busy
+
+
+def engine_for(vlm: VisionLanguageModel, suite: Suite) -> Engine:
+    """An engine that answers all of a picture's questions in one conversation."""
+    turns = max(map(len, suite.pictures.values()))
+    return Engine(vlm, limits=Limits(turns=turns, max_new_tokens=LONG_TOKENS))
+
+
+class Run:
+    """One model's answers to a suite under some settings.
+
+    Args:
+        engine: of `engine_for`.
+        suite: the questions.
+        settings: by name; `UNCOMPRESSED` among them.
+        path: the file of answers; what it holds is not asked again.
+        suffix: behind every question, such as a wish for brevity.
+        notice: called with a sentence for what cannot be asked.
+
+    Attributes:
+        refused: settings that the model does not support, with the reason.
+        left_out: pictures that could not be asked, with the reason.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        suite: Suite,
+        settings: Mapping[str, Settings],
+        path: Path,
+        suffix: str = "",
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.engine, self.suite, self.settings = engine, suite, settings
+        self.path, self.suffix, self.notice = path, suffix, notice
+        self.model = Path(engine.vlm.name).name
+        self.refused: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self._most = len(settings)  # columns of a conversation; fewer once memory ran out
+        self._stop = threading.Event()
+
+    def missing(self, part: tuple[int, int] = (0, 1)) -> dict[str, list[str]]:
+        """The settings that are still to be asked of each picture.
+
+        Args:
+            part: number from 0 and count of parts, of which this is to ask one.
+        """
+        found = begin(self.path)
+        known = {(one.question, one.setting) for one in found if one.model == self.model}
+        number, parts = part
+        owed = {
+            picture: [
+                name
+                for name in self.settings
+                if any((one.id, name) not in known for one in questions)
+            ]
+            for picture, questions in list(self.suite.pictures.items())[number::parts]
+        }
+        return {picture: names for picture, names in owed.items() if names}
+
+    def answer(
+        self, owed: Mapping[str, Sequence[str]], limit_s: float | None = None, at_once: int = 0
+    ) -> Iterator[int]:
+        """Ask what is `missing`, and append each picture's answers as they are complete.
+
+        Args:
+            owed: settings by picture.
+            limit_s: seconds after which no further picture is begun; those begun are finished.
+            at_once: conversations at a time; 0 for as many as suit the device.
+
+        Yields:
+            how many answers a picture added.
+        """
+        most = at_once or AT_ONCE.get(self.engine.vlm.device.type, 1)
+        began, left = time.monotonic(), iter(owed.items())
+        pool, running = ThreadPoolExecutor(most), set[Future[list[Answer]]]()
+        try:
+            while True:
+                late = limit_s is not None and time.monotonic() - began > limit_s
+                while not late and len(running) < most and (one := next(left, None)):
+                    running.add(pool.submit(self._picture, *one))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    answers = future.result()
+                    append(self.path, answers)
+                    yield len(answers)
+        finally:
+            self._stop.set()
+            pool.shutdown()
+            self._stop.clear()
+
+    def _picture(self, picture: str, names: Sequence[str]) -> list[Answer]:
+        """All answers about one picture; none where it cannot be asked.
+
+        Settings are asked in halves where memory runs out, and to find the one that the model does
+        not support. The uncompressed cache is always beside them.
+        """
+        found: dict[tuple[str, str], Answer] = {}
+        parts = [[name for name in names if name != UNCOMPRESSED]]
+        while parts:
+            some = [name for name in parts.pop() if name not in self.refused]
+            if len(some) <= self._most:
+                failure = self._try(picture, some, found)
+                if failure is None:
+                    continue
+                if isinstance(failure, OutOfMemory):
+                    if len(some) < 2:
+                        raise failure
+                    recovery.free(self.engine.vlm.device)
+                    self._most = min(self._most, len(some) // 2)
+                elif not some or self._try(picture, [], found) is not None:
+                    self.left_out[picture] = failure.message
+                    self.notice(f"Left out {picture}: {failure.message}")
+                    return []
+                elif len(some) == 1:
+                    self.refused[some[0]] = failure.message
+                    self.notice(f"Left out {some[0]}: {failure.message}")
+                    continue
+            middle = -(-len(some) // 2)
+            parts += [some[middle:], some[:middle]]
+        return [one for one in found.values() if one.setting in names]
+
+    def _try(
+        self, picture: str, names: Sequence[str], found: dict[tuple[str, str], Answer]
+    ) -> UserError | None:
+        """Add the answers of some settings to those `found`; or why they could not be given."""
+        try:
+            for one in self._conversation(picture, [UNCOMPRESSED, *names]):
+                found[one.question, one.setting] = one
+        except Stopped:
+            raise
+        except UserError as error:
+            return error.with_traceback(None)  # or its frames would hold tensors
+        return None
+
+    def _conversation(self, picture: str, names: Sequence[str]) -> list[Answer]:
+        """A picture's questions in a row, under each of some settings."""
+        image, conversation = self.suite.picture(picture), Conversation()
+        columns = {name: self.settings[name] for name in names}
+        found: list[Answer] = []
+        try:
+            for turn, one in enumerate(self.suite.pictures[picture], 1):
+                text, limit = one.text + self.suffix, one.new_tokens
+                if turn == 1:
+                    request = make_request(image, text, limit)
+                    events = self.engine.compare(
+                        request, columns, self._stop, trace=False, conversation=conversation
+                    )
+                else:
+                    events = self.engine.follow(conversation, text, limit, self._stop)
+                found += self._answers(one, turn, events)
+        finally:
+            conversation.close()
+        return found
+
+    def _answers(self, question: Question, turn: int, events: Iterator[Event]) -> list[Answer]:
+        """One question's answer of every column.
+
+        Raises:
+            UserError: where it failed, `OutOfMemory` where it would be tried with less.
+        """
+        filled: dict[str, Prefilled] = {}
+        said: dict[str, Finished] = {}
+        assert isinstance(events, Generator)
+        with closing(events):
+            for event in events:
+                if isinstance(event, Failed):
+                    raise event.error
+                if isinstance(event, Restarted):
+                    raise OutOfMemory
+                if isinstance(event, Prefilled):
+                    filled[event.column] = event
+                elif isinstance(event, Finished):
+                    said[event.column] = event
+        if self._stop.is_set():
+            raise Stopped
+        reference = said[UNCOMPRESSED].answer
+        return [
+            Answer(
+                self.model, question.split, question.id, name, turn, one.answer,
+                question.score(one.answer), one.answer == reference, filled[name].kv_bytes,
+                filled[name].kv_bytes_full, self._whole_tokens(filled[name]),
+            )
+            for name, one in said.items()
+        ]  # fmt: skip
+
+    def _whole_tokens(self, filled: Prefilled) -> int:
+        """Visual tokens whose Keys and Values are stored as they were."""
+        method = self.settings[filled.column].channels
+        if method.stores_everything:
+            return filled.visual_kept
+        return min(filled.visual_kept, method.whole_tokens)

@@ -1,0 +1,1 @@
+"""A walk over every image-text-to-text class that the installed transformers knows."""
