@@ -112,10 +112,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         "full_size:full_size", "What do the real shapes of every model cost?",
         f"2 minutes a model {LARGE}", ("family",),
     ),
-    "families": Benchmark(
-        "families:families", "What becomes of every image-text class of transformers?",
-        "two minutes of a core", gpu=False,
-    ),
     "generate": Benchmark(
         "generate_speed:generate", "What does `model.generate` take a token?",
         f"3 minutes {LARGE}", ("tiny", "short", "tokens"),

@@ -35,12 +35,6 @@ QWEN35: dict[str, Any] = {
 }  # fmt: skip
 
 
-PIXTRAL: dict[str, Any] = {
-    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
-    "num_attention_heads": 16, "head_dim": 64,
-}  # fmt: skip
-
-
 class Full(NamedTuple):
     """A checkpoint's configuration, as changes to the tiny one of its family.
 
@@ -240,25 +234,6 @@ FULL: dict[str, Full] = {
         {"tie_word_embeddings": True},
         {"max_soft_tokens": 280},
         262144,
-    ),
-    "mistral-small-3.1-24b": Full(
-        "mistral3",
-        LLAMA_8B | {
-            "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
-            "head_dim": 128,
-        },
-        PIXTRAL | {"patch_size": 14, "image_size": 1540},
-        {"spatial_merge_size": 2},
-        {"size": {"longest_edge": 1540}, "patch_size": {"height": 14, "width": 14}},
-        131072,
-    ),
-    "pixtral-12b": Full(
-        "pixtral",
-        LLAMA_8B | {"hidden_size": 5120, "num_hidden_layers": 40, "head_dim": 128},
-        PIXTRAL | {"patch_size": 16, "image_size": 1024},
-        {},
-        {"size": {"longest_edge": 1024}, "patch_size": {"height": 16, "width": 16}},
-        131072,
     ),
 }  # fmt: skip
 

@@ -319,6 +319,17 @@ class SettingUnknown(SettingError):
         self.args = (self.name, known, noun)
 
 
+class SettingRemoved(SettingError):
+    """A setting that there was once. instead: what to do."""
+
+    code = "setting_removed"
+
+    def __init__(self, name: str, instead: str) -> None:
+        super().__init__(name, instead, name)
+        self.message = f"The setting {name} is gone: {instead}."
+        self.args = (name, instead)
+
+
 def _short(value: object, limit: int = 40) -> str:
     """A value as one printable line of at most `limit` characters."""
     try:

@@ -4,6 +4,7 @@ Built here from configurations and byte-level tokenizers: nothing is downloaded.
 `tests.tiny` are not repeated.
 """
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -38,6 +39,10 @@ from transformers import (
     LlavaOnevisionForConditionalGeneration,
     LlavaOnevisionProcessor,
     LlavaProcessor,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+    MistralConfig,
+    PixtralVisionConfig,
     Qwen2_5_VLProcessor,
     Qwen2Config,
     Qwen2VLConfig,
@@ -59,12 +64,13 @@ from transformers import (
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
-from tests.newer_families import AT_HAND, NEWER, WHOLE, pixtral_processor
 from tests.tiny import QWEN_TEMPLATE, SIGLIP, TEXT, TINY, byte_tokenizer, finish, scramble
 
 CHATML = ["<|im_start|>", "<|im_end|>"]
+ROWS = ["[IMG_BREAK]", "[IMG_END]"]
 
 
 def _qwen(family: str, kind: type, config: Callable[..., Any], patch: int) -> VisionLanguageModel:
@@ -319,8 +325,6 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     "internvl": tiny_internvl,
     "gemma3": tiny_gemma3,
     "gemma4": tiny_gemma4,
-    **NEWER,
-    **AT_HAND,
 }
 PROCESSORS: dict[str, type] = {
     "qwen2_vl": Qwen2VLProcessor,
@@ -335,8 +339,6 @@ PROCESSORS: dict[str, type] = {
     "idefics3": Idefics3Processor,
     "internvl": InternVLProcessor,
     "gemma3": Gemma3Processor,
-    "mistral3": pixtral_processor(),
-    "pixtral": pixtral_processor(),
 }
 with suppress(ImportError):  # before 5.24 its module wants torchvision
     PROCESSORS["gemma4"] = import_module("transformers.models.gemma4").Gemma4Processor
@@ -359,11 +361,6 @@ def _told(family: str, config: Any) -> dict[str, Any]:
             "vision_feature_select_strategy": "full",
             "vision_aspect_ratio": config.vision_aspect_ratio,
         }
-    if family in NEWER:
-        return {
-            "patch_size": vision.patch_size,
-            "spatial_merge_size": getattr(config, "spatial_merge_size", 1),
-        }
     if family == "internvl":
         return no_clips | {"image_seq_length": config.image_seq_length}
     if family == "gemma4":
@@ -379,8 +376,6 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
 
     Several want torchvision's video processor, which is not here; only pictures are asked of them.
     """
-    if family in WHOLE:
-        return vlm.images
     kind = PROCESSORS.get(family)
     if kind is None:
         pytest.skip("this transformers has its processor with torchvision only")
@@ -395,7 +390,7 @@ def real_processor(family: str, vlm: VisionLanguageModel) -> Any:
         )  # fmt: skip
 
 
-def save_known(family: str, folder: Path) -> None:
+def save_known(family: str, folder: Path) -> VisionLanguageModel:
     """A checkpoint of a family that has an adapter, with its real processor, as the hub has it."""
     vlm = EVERY[family]()
     vlm.model.save_pretrained(folder)
@@ -403,6 +398,7 @@ def save_known(family: str, folder: Path) -> None:
     parts = [name for name in processor.get_attributes() if getattr(processor, name) is not None]
     with mock.patch.object(type(processor), "get_attributes", lambda *_: parts):
         processor.save_pretrained(folder)
+    return vlm
 
 
 def save_unknown(folder: Path) -> None:
@@ -419,8 +415,39 @@ def save_unknown(folder: Path) -> None:
     real_processor("llava", known).save_pretrained(folder)
 
 
-def tiny_other(known: VisionLanguageModel) -> VisionLanguageModel:
+def tiny_other() -> VisionLanguageModel:
     """A family that has no adapter: LLaVA-1.5's model, known by its processor alone."""
+    known = tiny_llava15()
     return OTHERS.adapter(
         known.model, known.tokenizer, real_processor("llava", known), "tiny-other"
     )
+
+
+PIXTRAL = (
+    "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'user' -%}[INST]"
+    "{%- for part in m['content'] -%}{{ '[IMG]' if part['type'] == 'image' else part['text'] }}"
+    "{%- endfor -%}[/INST]{%- else -%}{%- for part in m['content'] -%}{{ part['text'] }}"
+    "{%- endfor -%}{{ eos_token }}{%- endif -%}{%- endfor -%}"
+)
+
+
+def tiny_pixtral() -> VisionLanguageModel:
+    """Without an adapter, too: pictures in their own shape, with a token behind each row."""
+    tokenizer = byte_tokenizer(["<s>", "</s>", "[INST]", "[/INST]", "[IMG]", *ROWS], "</s>")
+    tokenizer.chat_template, tokenizer.bos_token = PIXTRAL, "<s>"
+    config = Mistral3Config(
+        vision_config=PixtralVisionConfig(**SIGLIP, head_dim=12),
+        text_config=MistralConfig(**TEXT, vocab_size=len(tokenizer), sliding_window=None),
+        image_token_index=tokenizer.convert_tokens_to_ids("[IMG]"), tie_word_embeddings=False,
+    )  # fmt: skip
+    package = "transformers.models.pixtral"
+    pillow = import_module(f"{package}.image_processing_pil_pixtral")
+    with mock.patch.dict(sys.modules, {f"{package}.image_processing_pixtral": pillow}):
+        kind = import_module(f"{package}.processing_pixtral").PixtralProcessor
+    processor = kind(
+        pillow.PixtralImageProcessorPil(size={"longest_edge": 140}, patch_size=14), tokenizer,
+        patch_size=14, spatial_merge_size=2,
+    )  # fmt: skip
+    model = scramble(Mistral3ForConditionalGeneration(config), 0)
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=0)
+    return OTHERS.adapter(prepare(model), tokenizer, processor, "tiny-pixtral")

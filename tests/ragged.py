@@ -14,11 +14,6 @@ from rotatek.models import VisionLanguageModel
 
 KINDS = {
     "bits": Settings.of(bits=1.5),
-    "bits, text too": Settings.of(bits=2.0, text_dtype="int8", text_window=16),
-    "adaptive": Settings.of(keep_channels=0.25, widths="adaptive"),
-    "adaptive too": Settings.of(
-        keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.3, cache_dtype="int8"
-    ),
 }
 ROOM = 64
 

@@ -49,12 +49,7 @@ FULL = {"channels": "full"}
 def arms() -> dict[str, dict[str, Any]]:
     """Options by what they are called in the table."""
     own: dict[str, dict[str, Any]] = {f"channels {name}": {"channels": name} for name in CHANNELS}
-    own |= {
-        "rotatek K + V": {"keep_values": 0.5},
-        "rotatek adaptive": {"keep_channels": 0.25, "keep_values": 0.25, "widths": "adaptive"},
-        "rotatek int8": {"cache_dtype": "int8"},
-        "rotatek 8-bit text": {"text_dtype": "int8"},
-    }
+    own |= {}
     own |= {f"{bits:g} bits": {"bits": bits} for bits in (0.5, 0.75, 2, 4)}
     pruners = {f"tokens {one.name}": one for one in TOKENS.values() if one.stage == "decoder"}
     for name, pruner in pruners.items():

@@ -243,9 +243,6 @@ class PlannedLayer(CompressedLayer):
         """Store the text in order: `rows` of tokens [B, Hkv, n, d]."""
         gathered = rows.gather(keys), rows.gather(values)
         self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
-        recent = self.filling.method.recent_text
-        if recent is not None:
-            self.text = TextBuffer.behind_window(self.text, recent)
         return Text(*gathered, rows.lengths)
 
     def _store(

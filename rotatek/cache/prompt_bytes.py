@@ -19,19 +19,16 @@ from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.sliding_window import NOWHERE
-from rotatek.cache.text_buffer import behind
 from rotatek.methods.channels.base import ChannelMethod
 from rotatek.methods.channels.store import Store
 
 COUNT: Final = 4  # bytes of a length
-# Of tensors beside heads of many widths: the side, and the dimension that its widest head sets.
-WIDE: Final = {"basis": ("key", 3), "key_scale": ("key", 2), "value_basis": ("value", 2)}
 
 
 def bytes_by_prompt(cache: RotateKCache) -> list[int]:
     """Live bytes of each sample of a filled cache, as if it were alone; `bytes` of it, to a few.
 
-    Exact where a method's `head_bytes` is, and where bits or widths follow from the prompt: from
+    Exact where a method's `head_bytes` is, and where bits follow from the prompt: from
     what its heads were given.
     """
     totals, told = _marks(cache), _on_host(cache)
@@ -39,7 +36,7 @@ def bytes_by_prompt(cache: RotateKCache) -> list[int]:
     for layer in state_layers(cache):
         totals = totals + sum(t.nbytes for t in tensors_of(layer)) // len(totals)
     for layer in key_layers(cache):
-        totals = totals + _text(layer, cache.settings.channels.recent_text, told)
+        totals = totals + _text(layer, told)
         if layer.span is not None and _is_new(layer.span.text, shared):
             places = (layer.span.text < NOWHERE).sum(1) + (layer.span.visual >= 0).sum(1) + 1
             totals = totals + COUNT * places.cpu()
@@ -65,7 +62,7 @@ def _stores(layer: CompressedLayer) -> list[Store]:
 
 
 def _on_host(cache: RotateKCache) -> dict[int, Tensor]:
-    """Copies on the host of the lengths, counts and widths of all layers, by the `id` of each.
+    """Copies on the host of the lengths and counts of all layers, by the `id` of each.
 
     They come in one transfer: where processes share a GPU, each transfer waits for a turn.
     """
@@ -77,8 +74,8 @@ def _on_host(cache: RotateKCache) -> dict[int, Tensor]:
             planes = [
                 one.counts for one in (visual.key_planes, visual.value_planes) if one is not None
             ]
-            widths = (visual.lengths, visual.key_widths, visual.value_widths)
-            found += [*planes, *(one for one in widths if one is not None)]
+            assert visual.lengths is not None
+            found += [*planes, visual.lengths]
     flat = torch.cat([one.flatten().long() for one in found]).cpu()
     pairs = zip(found, flat.split([one.numel() for one in found]), strict=True)
     return {id(one): copy.view(one.shape) for one, copy in pairs}
@@ -98,19 +95,12 @@ def _marks(cache: RotateKCache) -> Tensor:
     return len(marks) * marks[1].sum(1).cpu()  # the second says what is no padding
 
 
-def _text(layer: CompressedLayer, recent: int | None, told: Mapping[int, Tensor]) -> Tensor:
+def _text(layer: CompressedLayer, told: Mapping[int, Tensor]) -> Tensor:
     """[B] bytes of the text and of its count."""
     assert layer.text is not None
-    keys, past, lengths = layer.text.keys, layer.text.past, told[id(layer.text.lengths)]
-    samples = keys.shape[0]
+    keys, lengths = layer.text.keys, told[id(layer.text.lengths)]
     row = 2 * keys.shape[1] * keys.shape[3] * keys.element_size()
-    if past is None or recent is None:
-        slots = -(-lengths // TEXT_STEP) * TEXT_STEP
-        return slots * row + COUNT
-    slots = torch.tensor([behind(recent, length) for length in lengths.tolist()])
-    older = sum(part.nbytes // (samples * part.shape[2]) for part in (past.data, past.scales))
-    ring = keys.shape[2] * row + past.gain.nbytes // samples
-    return slots * older + ring + COUNT
+    return -(-lengths // TEXT_STEP) * TEXT_STEP * row + COUNT
 
 
 def _visual(
@@ -127,8 +117,6 @@ def _visual(
         both = (visual.key_planes, visual.value_planes)
         found = torch.stack([_planes(side, told[id(side.counts)], tokens) for side in both]).sum(0)
         return [size + means // len(lengths) for size in found.tolist()]
-    if visual.keys.dim() == 1:
-        return [_narrowed(visual, b, tokens, told) for b, tokens in enumerate(lengths)]
     assert layer.text is not None
     heads, d = visual.keys.shape[1], layer.text.keys.shape[3]
     spectra = (0.9 ** torch.arange(d)).expand(1, heads, -1)  # widths are alike, whatever they are
@@ -150,31 +138,6 @@ def _planes(planes: Planes, counts: Tensor, tokens: Tensor) -> Tensor:
         row += planes.basis.shape[1] * planes.basis.element_size()
     tables = [own[name] for name in ("counts", "offsets", "starts", "places") if name in own]
     return digits + rows * row + _nbytes(tables) // len(counts)
-
-
-def _narrowed(visual: Visual, sample: int, tokens: int, told: Mapping[int, Tensor]) -> int:
-    """Bytes of one sample's heads of many widths."""
-    widths = {
-        side: None if part is None else told[id(part)]
-        for side, part in (("key", visual.key_widths), ("value", visual.value_widths))
-    }
-    total, samples = 0, len(widths["key"]) if widths["key"] is not None else 1
-    for name, part in visual._asdict().items():
-        if not isinstance(part, Tensor) or name == "lengths":
-            continue
-        side = widths.get(name.removesuffix("s")) if name in ("keys", "values") else None
-        if part.dim() == 1 and side is not None:
-            total += int(side[sample].sum()) * tokens * part.element_size()
-            continue
-        size = part.nbytes // samples
-        wide = WIDE.get(name)
-        of_wide = widths[wide[0]] if wide else None
-        if name in ("values", "value_scale"):  # these have a row a token
-            size = size // max(1, part.shape[2]) * tokens
-        elif wide is not None and of_wide is not None:
-            size = size // part.shape[wide[1]] * int(of_wide[sample].max())
-        total += size
-    return total
 
 
 def _nbytes(tensors: Iterator[Tensor] | list[Tensor]) -> int:

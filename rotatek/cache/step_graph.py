@@ -264,7 +264,7 @@ class StepGraph:
 def _written(cache: RewindableCache) -> list[Tensor]:
     """What a step writes to: each layer's text, or its states."""
     states = [tensor for layer in state_layers(cache) for tensor in tensors_of(layer)]
-    return [*(layer.text.growing for layer in key_layers(cache)), *states]
+    return [*(layer.text.keys for layer in key_layers(cache)), *states]
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:

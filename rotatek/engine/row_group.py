@@ -24,7 +24,7 @@ def key_of(pieces: Sequence[LayerRows]) -> Hashable:
         else (type(piece.store), piece.parts.form())
         for piece in pieces
     )  # fmt: skip
-    return forms, size_class(parts), tuple(piece.text_form for piece in pieces)
+    return forms, size_class(parts), tuple(piece.reach for piece in pieces)
 
 
 class RowGroup:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from kernels.dispatch import attend
 from kernels.planes import GRANULE
-from kernels.reference import QuantisedText, Text, Visual, opened
+from kernels.reference import Text, Visual, opened
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
-from rotatek.cache.text_buffer import TextBuffer, behind, room_in, write_tokens
+from rotatek.cache.text_buffer import TextBuffer, write_tokens
 from rotatek.engine.pools import Copy, Pools, move_rows
 from rotatek.engine.store_tensors import (
     TOKENS,
@@ -43,9 +43,8 @@ class LayerRows(NamedTuple):
     """One layer of a cache that joins a group.
 
     store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
-    text; logical: tokens so far; past: older text in 8 bits, and keys and values are then a ring;
-    parts: the store's tensors, or None where there is none or it has a call of its own; tables: the
-    window's movement, where the answer may go beyond it.
+    text; logical: tokens so far; parts: the store's tensors, or None where there is none or it has
+    a call of its own; tables: the window's movement, where the answer may go beyond it.
     """
 
     store: Store | None
@@ -53,7 +52,6 @@ class LayerRows(NamedTuple):
     values: Tensor
     lengths: list[int]
     logical: int
-    past: QuantisedText | None = None
     parts: StoreTensors | None = None
     tables: WindowSchedule | None = None
 
@@ -63,11 +61,9 @@ class LayerRows(NamedTuple):
         return self.store is not None and self.parts is None
 
     @property
-    def text_form(self) -> tuple[int | None, int | None]:
-        """Equal for texts whose rows can share tensors: slots of the ring, and of the tokens inside
-        a window."""
-        ring = None if self.past is None else self.keys.shape[TOKENS]
-        return ring, None if self.tables is None else self.tables.width
+    def reach(self) -> int | None:
+        """Equal for texts whose rows can share tensors: slots of the tokens inside a window."""
+        return None if self.tables is None else self.tables.width
 
 
 def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
@@ -92,9 +88,7 @@ def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
     parts = None if by_head else taken_apart(store)
-    return LayerRows(
-        store, text.keys, text.values, lengths, held.logical, text.past, parts, text.tables
-    )
+    return LayerRows(store, text.keys, text.values, lengths, held.logical, parts, text.tables)
 
 
 def _outgrown(plain: Any, tokens: int) -> bool:
@@ -165,14 +159,9 @@ class RowGroupLayer:
         self._view: Store | None = None  # the visual tokens of the rows that a step computes
         like = first.keys
         self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
-        self.values, (self.window, self.reach) = self.keys.clone(), first.text_form
+        self.values, self.reach = self.keys.clone(), first.reach
         self.tables = (
             None if first.tables is None else WindowSchedule(*(t[:0] for t in first.tables))
-        )
-        self.past = (
-            None
-            if first.past is None
-            else QuantisedText(*(part[:0].clone() for part in first.past))
         )
         nobody = torch.zeros(3, 0, dtype=torch.int32, device=like.device)
         self.lengths, self.alive, self.visual_lengths = nobody
@@ -190,7 +179,7 @@ class RowGroupLayer:
     @property
     def room(self) -> int:
         """Capacity of each row in text tokens."""
-        return room_in(self.keys, self.past)
+        return self.keys.shape[TOKENS]
 
     def _kept(self, tokens: int) -> int:
         """Of so many text tokens of a row, those that are stored at most."""
@@ -254,20 +243,15 @@ class RowGroupLayer:
             return False
         for name, old in self._tensors.items():
             self._tensors[name] = self._moved(old, size, shapes[name])
-        recent = self.window or room
-        self.keys, self.values = (self._longer(t, size, recent) for t in (self.keys, self.values))
-        if self.past is not None:
-            data, scales, gain = self.past
-            data, scales = (self._longer(t, size, behind(recent, room)) for t in (data, scales))
-            self.past = QuantisedText(data, scales, self._moved(gain, size, tuple(gain.shape[1:])))
+        heads, d = self.keys.shape[1::2]
+        self.keys, self.values = (
+            self._moved(t, size, (heads, room, d)) for t in (self.keys, self.values)
+        )
         if self.tables is not None:
             tables = (self._moved(part, size, tuple(part.shape[1:])) for part in self.tables)
             self.tables = WindowSchedule(*tables)
         self.size, self._view = size, None
         return True
-
-    def _longer(self, old: Tensor, size: int, tokens: int) -> Tensor:
-        return self._moved(old, size, (old.shape[1], tokens, *old.shape[3:]))
 
     def _moved(self, old: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
         if tuple(old.shape) == (size, *shape):
@@ -301,9 +285,6 @@ class RowGroupLayer:
         longest = self._kept(max(piece.lengths))
         copies.append((self.keys[rows, :, :longest], piece.keys[:, :, :longest]))
         copies.append((self.values[rows, :, :longest], piece.values[:, :, :longest]))
-        for place, new in zip(self.past or (), piece.past or (), strict=True):
-            used = min(place.shape[TOKENS], new.shape[TOKENS])  # of a gain: all its channels
-            copies.append((place[rows, :, :used], new[:, :, :used]))
         self._rows += [self._nobody] * (rows.stop - len(self._rows))
         self._rows[rows] = [
             _Row(length - self._grown, visual, shapes, numbers)
@@ -326,7 +307,7 @@ class RowGroupLayer:
         if self.own is not None and order != list(range(len(self._rows))) and order:
             self.own, self.size = Store(samples_of(self.own.read(), order)), len(order)
         if moves:
-            text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
+            text = [self.keys, self.values, *(self.tables or ())]
             move_rows([*text, *self._tensors.values()], moves)
         self._rows = [self._rows[old] for old in order]
         self._view = None
@@ -382,11 +363,10 @@ class RowGroupLayer:
     def _text(self) -> Text:
         """The text of the rows that a step computes."""
         width = self.width
-        past = None if self.past is None else QuantisedText(*(part[:width] for part in self.past))
         held = self.lengths[:width]
         if self._moving is not None:
             held = self._moving.held(held)
-        return Text(self.keys[:width], self.values[:width], held, past)
+        return Text(self.keys[:width], self.values[:width], held)
 
     @property
     def _moving(self) -> WindowSchedule | None:
@@ -399,7 +379,7 @@ class RowGroupLayer:
         """Add one token [rows, Hkv, 1, d] behind each row's last one."""
         alive, moving = self.alive[: self.width], self._moving
         slot = None if moving is None else moving.slot(self.lengths[: self.width])
-        write_tokens(self._text(), key, value, alive, slot)
+        write_tokens(self._text(), key, value, slot)
         self.lengths[: self.width] += alive
         self._grown += 1
 
@@ -466,16 +446,11 @@ class RowGroupLayer:
         tables = (
             None if self.tables is None else WindowSchedule(*(t[row].clone() for t in self.tables))
         )
-        past = self.past
-        if past is not None:
-            older = behind(keys.shape[TOKENS], length)
-            data, scales = past.data[row, :, :older].clone(), past.scales[row, :, :older].clone()
-            past = QuantisedText(data, scales, past.gain[row].clone())
-        return store, TextBuffer(keys, values, self.lengths[row], False, length, past, tables)
+        return store, TextBuffer(keys, values, self.lengths[row], False, length, tables)
 
     def tensors(self) -> list[Tensor]:
         """All tensors but the pools."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
         lengths = [self.lengths, self.alive, self.visual_lengths]
-        text = [self.keys, self.values, *(self.past or ()), *(self.tables or ())]
+        text = [self.keys, self.values, *(self.tables or ())]
         return [*text, *lengths, *self._tensors.values(), *own]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kernels.planes import Planes, samples
 from kernels.reference import Visual
-from rotatek.methods.channels.adaptive_widths import take_samples
 from rotatek.methods.channels.store import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
@@ -18,11 +17,6 @@ PLANES: Final = ("key_planes", "value_planes")
 WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
 # Of planes: tensors of all heads, one behind the other, and the table of their offsets.
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts", "axes": "starts"}
-# Beside heads of many widths: the dimension that is as wide as the widest head.
-_WIDE: Final = {
-    "key": {"basis": 3, "index": 2, "key_scale": 2},
-    "value": {"value_basis": 2},
-}
 
 
 class RaggedTensor(NamedTuple):
@@ -88,8 +82,7 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
     if any(not isinstance(part, Tensor | int | str | None) for part in named.values()):
         return None
     tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
-    ragged = [side for side in _WIDE if tensors[f"{side}s"].dim() == 1]
-    found = {f"{side}s": f"{side}_offsets" for side in ragged}
+    found: dict[str, str] = {}
     numbers = {"tokens": store.visual.tokens} if store.visual.tokens else {}
     lent: dict[str, Tensor] = {}
     for side, each in planes.items():
@@ -98,7 +91,6 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
     heads = {name: tensors.pop(name) for name in dict.fromkeys(found.values())}
     flat = {n: _flat(tensors.pop(n), table, heads[table]) for n, table in found.items()}
     free: dict[str, tuple[int, ...]] = dict.fromkeys(store.per_token, (TOKENS,))
-    free |= {name: (dim,) for side in ragged for name, dim in _WIDE[side].items()}
     return StoreTensors(dict(sorted(tensors.items())), flat, heads, lent, numbers, free)
 
 
@@ -149,11 +141,6 @@ def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
     index = torch.tensor(rows, device=visual.keys.device)
     parts: Any = {name: t[index] for name, t in tensors.items() if t.dim() > 1}
     parts["lengths"] = tensors["lengths"][index]
-    for name, kind in (("keys", "key"), ("values", "value")):
-        if tensors[name].dim() == 1:
-            widths, tokens = tensors[f"{kind}_widths"], visual.tokens or 0
-            taken = take_samples(tensors[name], widths, tokens, rows)
-            parts[name], parts[f"{kind}_offsets"] = taken
     for name in PLANES:
         planes = getattr(visual, name)
         parts[name] = None if planes is None else samples(planes, index)

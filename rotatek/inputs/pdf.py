@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 from PIL import Image
 
 from rotatek import errors
-from rotatek.inputs.image_headers import header_of
+from rotatek.inputs.image_headers import format_of
 from rotatek.inputs.request import open_image, read_file
 
 MAX_PDF_BYTES: Final = 100 * 1000 * 1000
@@ -63,7 +63,7 @@ def is_pdf(path: os.PathLike[str] | bytes) -> bool:
         path: of the file; or its bytes.
     """
     if isinstance(path, bytes):
-        return _SIGN in path[:_SIGN_WITHIN] and header_of(path) is None
+        return _SIGN in path[:_SIGN_WITHIN] and format_of(path) is None
     try:
         if not Path(path).is_file():
             return False

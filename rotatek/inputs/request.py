@@ -19,7 +19,12 @@ import numpy as np
 from PIL import Image
 
 from rotatek import errors
-from rotatek.inputs import image_headers as headers
+from rotatek.inputs.image_headers import (
+    MAX_SCAN_PIXELS,
+    format_of,
+    orientation_of,
+    own_bytes,
+)
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.messages import PICTURE, Message, Part, Place, clean_messages, merged
 from rotatek.inputs.sampling import GREEDY, Sampling
@@ -34,14 +39,12 @@ MAX_QUESTION: Final = 2_000  # characters after cleaning, of a question that com
 MAX_NEW_TOKENS: Final = Limits().max_prompt_tokens
 MAX_SENT_BYTES: Final = 3 * MAX_FILE_BYTES  # of a file, with what a telephone puts behind a photo
 
-_FORMATS: Final = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "HEIF")
 _OTHER_FORMATS: Final = (
     (4, b"ftyp"), (0, b"%PDF"), (0, b"8BPS"), (0, b"\0\0\1\0"), (0, b"\0\0\2\0"),
     (0, b"\0\0\0\x0cjP  "), (0, b"\xff\x4f\xff\x51"), (0, b"\xff\x0a"), (0, b"\0\0\0\x0cJXL "),
     (0, b"<svg"), (0, b"<?xml"), (0, b"qoif"), (0, b"DDS "), (0, b"%!PS"), (0, b"icns"),
     (0, b"P1\n"), (0, b"P2\n"), (0, b"P3\n"), (0, b"P4\n"), (0, b"P5\n"), (0, b"P6\n"),
 )  # fmt: skip
-_ORIENTATION_TAG: Final = 0x0112
 _TRANSPOSE: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -167,14 +170,8 @@ def open_image(data: bytes | os.PathLike[str] | Image.Image) -> Image.Image:
         data = read_file(data, MAX_SENT_BYTES, errors.ImageTooLarge)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise errors.ImageMissing if data is None else errors.NotAnImage
-    header = _checked_header(bytes(data))
-    try:
-        image = _opened(header)
-    except errors.UserError:
-        raise
-    except Exception as error:  # Pillow's parsers raise anything on mutated files
-        raise errors.ImageDamaged from error
-    return _decode(image)
+    image, turned = _opened(bytes(data))
+    return _decode(image, turned)
 
 
 @overload
@@ -214,48 +211,51 @@ def check_header(data: bytes) -> tuple[int, int]:
 
     Returns (width, height) in pixels as stored. Raises a `UserError`.
     """
-    size = _checked_header(data).size
-    assert size is not None
-    return size
+    return _opened(data)[0].size
 
 
-def _checked_header(data: bytes) -> headers.Header:
-    """The header of a file whose own bytes, pixels and passes are within bounds."""
+def _opened(data: bytes) -> tuple[Image.Image, int]:
+    """A file's picture, not yet decoded, whose size is within bounds; and its orientation."""
     if not data:
         raise errors.ImageMissing
     if len(data) > MAX_SENT_BYTES:
         raise errors.ImageTooLarge
-    header = headers.header_of(data)
-    if len(data if header is None else header.data) > MAX_FILE_BYTES:
-        raise errors.ImageTooLarge
-    if header is None:
+    kind = format_of(data)
+    if kind is None:
         head = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t")
         known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         known = known or head.startswith((b"<svg", b"<?xml"))
         raise errors.UnsupportedFormat if known else errors.NotAnImage
-    if header.size is not None:
-        _check_size(*header.size)
-    if header.format == "HEIF" and importlib.util.find_spec("pillow_heif") is None:
+    own, passes, turned = own_bytes(data, kind)
+    if len(own) > MAX_FILE_BYTES:
+        raise errors.ImageTooLarge
+    if kind == "HEIF" and importlib.util.find_spec("pillow_heif") is None:
         raise errors.UnsupportedFormat(
             "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
         )
-    if header.size is None:
-        raise errors.ImageDamaged
-    if header.effort > headers.MAX_SCAN_PIXELS:
+    try:
+        image = _read(own, kind)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise errors.ImageTooManyPixels from error
+    except errors.UserError:
+        raise
+    except Exception as error:  # Pillow's parsers raise anything on mutated files
+        raise errors.ImageDamaged from error
+    _check_size(*image.size)
+    if passes * image.width * image.height > MAX_SCAN_PIXELS:
         raise errors.ImageTooComplex
-    return header
+    return image, turned
 
 
-def _opened(header: headers.Header) -> Image.Image:
-    """The picture, not yet decoded."""
-    if header.format == "HEIF":
-        from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
+def _read(data: bytes, kind: str) -> Image.Image:
+    if kind != "HEIF":
+        return Image.open(io.BytesIO(data), formats=(kind,))
+    from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
 
-        found = open_heif(io.BytesIO(header.data), convert_hdr_to_8bit=True)
-        _check_size(*found.size)
-        picture: Image.Image = found.to_pillow()
-        return picture
-    return Image.open(io.BytesIO(header.data), formats=(header.format,))
+    found = open_heif(io.BytesIO(data), convert_hdr_to_8bit=True)
+    _check_size(*found.size)
+    picture: Image.Image = found.to_pillow()  # decodes it
+    return picture
 
 
 def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserError]) -> bytes:
@@ -291,30 +291,19 @@ def _check_size(width: int, height: int) -> None:
         raise errors.ImageTooNarrow
 
 
-def _decode(image: Image.Image) -> Image.Image:
+def _decode(image: Image.Image, turned: int = 1) -> Image.Image:
     """Fully decode, flatten, turn upright. The caller's own image object is left as it was."""
     _check_size(*image.size)
     try:
         image.load()
         _check_size(*image.size)
-        orientation = _orientation(image)
+        turned = orientation_of(image.info.get("exif") or b"") if turned == 1 else turned
         flat = _flatten(image)
     except (errors.UserError, MemoryError):
         raise
     except Exception as error:  # truncated data, bad checksums, broken palettes and profiles
         raise errors.ImageDamaged from error
-    return flat.transpose(_TRANSPOSE[orientation]) if orientation in _TRANSPOSE else flat
-
-
-def _orientation(image: Image.Image) -> int:
-    """EXIF orientation 1 to 8; 1 when there is none or it cannot be read."""
-    try:
-        exif = image.info.get("exif", b"")
-        if not headers.is_bounded(exif.removeprefix(b"Exif\0\0")):
-            return 1
-        return int(image.getexif().get(_ORIENTATION_TAG, 1))
-    except Exception:  # a broken EXIF block must not cost the picture
-        return 1
+    return flat.transpose(_TRANSPOSE[turned]) if turned in _TRANSPOSE else flat
 
 
 def _flatten(image: Image.Image) -> Image.Image:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from kernels.reference import Text, Visual, opened, opened_text, pad_heads, project_query
+from kernels.reference import Text, Visual, opened, project_query
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inspect.answer_rows import AnswerRows
@@ -136,18 +136,14 @@ def weights(
     query = queries.float().view(1, heads, -1, len(steps), d)
     visual = opened(visual)
     keys = visual.keys
-    if keys.dim() == 1:
-        widths, offsets, basis = visual.key_widths, visual.key_offsets, visual.basis
-        assert widths is not None and offsets is not None and basis is not None
-        keys = pad_heads(keys, widths, offsets, visual.tokens or 0, basis.shape[-1])
     projected, bias = project_query(query, visual)
     seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
     seen = seen if bias is None else seen + bias
-    held, _, place = opened_text(text)
-    others = query @ held[:1].transpose(-1, -2)[:, :, None]
-    count = int(place[0].max()) + 1 if place.shape[1] else 0
+    others = query @ text.keys[:1].float().transpose(-1, -2)[:, :, None]
+    place = torch.arange(text.keys.shape[2], device=others.device)
+    count = int(text.lengths[0]) if text.lengths is not None else len(place)
     ends = torch.tensor(steps, device=others.device) + count - fed
-    dead = (place[:1] >= ends[:, None]) | (place[:1] < 0)
+    dead = (place >= ends[:, None]) | (place >= count)
     others = others.masked_fill(dead, float("-inf"))
     weights = (torch.cat([seen, others], -1) * d**-0.5).softmax(-1)[..., : seen.shape[-1]]
     if visual.lengths is not None:

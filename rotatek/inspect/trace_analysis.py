@@ -229,7 +229,7 @@ def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[n
     if depths is not None:
         return depths.numpy().astype(np.int32)
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
-    return np.where(inside, method.number_bits(trace.itemsize), 0).astype(np.int32)
+    return np.where(inside, 8 * trace.itemsize, 0).astype(np.int32)
 
 
 def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from rotatek.errors import SettingError, SettingUnknown
+from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
 from rotatek.methods.channels.rotatek import RotateK
@@ -17,6 +17,20 @@ from rotatek.methods.tokens.keep_all import KeepAll
 
 REGISTRIES: Final[Mapping[str, Registry]] = MappingProxyType(
     {"tokens": TOKENS, "channels": CHANNELS}
+)
+
+
+# What is no longer offered, and what to do instead: said wherever one of these names comes from.
+_SMALLER: Final = "choose `smaller`, how many times fewer bytes the visual tokens take"
+REMOVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cache_dtype": _SMALLER,
+        "text_dtype": "text stays as the model computes it",
+        "text_window": "text stays as the model computes it",
+        "widths": _SMALLER,
+        "values": f"{_SMALLER}, Values included",
+        "keep_values": f"{_SMALLER}, Values included",
+    }
 )
 
 
@@ -175,6 +189,8 @@ def _check_names(given: Mapping[str, Any], shared: bool) -> None:
     known = {*REGISTRIES, *TOKENS.options(), *CHANNELS.options()}
     known -= path_names() if shared else set()
     for name in given:
+        if name in REMOVED:
+            raise SettingRemoved(name, REMOVED[name])
         if name not in known:
             raise SettingUnknown(name, ", ".join(sorted(known)))
 

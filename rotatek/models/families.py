@@ -15,7 +15,6 @@ from transformers.models.llava_next.image_processing_pil_llava_next import (
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
     LlavaOnevisionImageProcessorPil,
 )
-from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -26,12 +25,9 @@ from rotatek.models.gemma3 import Gemma3
 from rotatek.models.gemma4 import Gemma4
 from rotatek.models.generic import Generic
 from rotatek.models.internvl import InternVL
-from rotatek.models.lfm2_vl import Lfm2VL
 from rotatek.models.llava import Llava
 from rotatek.models.llava_next import LlavaNext
 from rotatek.models.llava_onevision import LlavaOnevision
-from rotatek.models.mistral3 import Mistral3, Pixtral
-from rotatek.models.molmo2 import Molmo2
 from rotatek.models.qwen2_5_vl import Qwen25VL
 from rotatek.models.qwen2_vl import Qwen2VL
 from rotatek.models.qwen3_5 import Qwen35, Qwen35MoE
@@ -66,17 +62,10 @@ FAMILIES: Final[dict[str, Family]] = {
         (InternVL, GotOcr2ImageProcessorPil),
         (Gemma3, Gemma3ImageProcessorPil),
         (Gemma4, Gemma4ImageProcessorPil),
-        (Mistral3, PixtralImageProcessorPil),
-        (Pixtral, PixtralImageProcessorPil),
-        (Lfm2VL, AutoProcessor),
-        (Molmo2, AutoProcessor),
     )
 }
 OTHERS: Final = Family(Generic, AutoProcessor)
-TOWERS: Final = {  # of the class that LLaVA-1.5 has, and whose pictures they read
-    "clip_vision_model": Llava.family, "siglip_vision_model": Llava.family,
-    "pixtral": Pixtral.family,
-}  # fmt: skip
+TOWERS: Final = ("clip_vision_model", "siglip_vision_model")  # LLaVA-1.5's; others are others'
 
 
 def family_of(config: Any) -> Family:
@@ -86,8 +75,8 @@ def family_of(config: Any) -> Family:
         ModelUnsupported: for a model that is no image-text-to-text model, or has no image token.
     """
     kind = config.model_type
-    family = TOWERS.get(config.vision_config.model_type) if kind == Llava.family else kind
-    known = FAMILIES.get(family or "")
+    ours = kind != Llava.family or config.vision_config.model_type in TOWERS
+    known = FAMILIES.get(kind) if ours else None
     answers = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     if known is None and not (answers and visual_ids(config)):
         raise ModelUnsupported(

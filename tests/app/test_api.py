@@ -21,10 +21,8 @@ def test_only_the_two_functions_are_offered(client: Client) -> None:
     names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
     assert names == [
         "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
-        "max_new_tokens", "model", "keep_values", "widths", "cache_dtype", "bits",
-        "smaller", "text_dtype",
-        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "values", "allot",
-        "text_window",
+        "max_new_tokens", "model", "bits", "smaller",
+        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "allot",
         "recovery", "number_bits", "value_bits", "group", "residual", "temperature",
         "top_p", "seed",
     ]  # fmt: skip
@@ -64,7 +62,6 @@ def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
     assert 0 < got["new_tokens"] <= 6
     assert got["settings"] == {
         "tokens": "fastv", "keep_tokens": 0.5, "fastv_layer": 2, "channels": "full",
-        "cache_dtype": "model", "text_dtype": "model", "text_window": 32,
     }  # fmt: skip
 
 
@@ -88,22 +85,19 @@ def test_ask_goes_beyond_the_paper_where_told(client: Client, picture_file: Path
             handle_file(picture_file), "Which colour?", max_new_tokens=2, api_name="/ask", **more
         )
 
-    plain, beyond = cost(), cost(keep_values=0.25, widths="adaptive")
-    assert beyond["nominal_kv"] == 0.25 and plain["nominal_kv"] == 0.625
+    plain, beyond = cost(), cost(smaller=8)
+    assert beyond["nominal_kv"] == 0.125 and plain["nominal_kv"] == 0.625
     assert beyond["kv_bytes"] < plain["kv_bytes"]
-    narrow = cost(keep_values=0.25, widths="adaptive", cache_dtype="int8")
-    assert narrow["kv_bytes"] < beyond["kv_bytes"]
-    assert beyond["settings"]["values"] == "rotate" and beyond["settings"]["widths"] == "adaptive"
+    assert beyond["settings"]["smaller"] == 8
 
 
 @pytest.mark.parametrize("first", ["rotatek", "think", "full"])
 def test_compare_keeps_one_nominal_budget(client: Client, picture_file: Path, first: str) -> None:
     methods = ["rotatek", "think", "spark", "full"]
-    own = {"keep_values": 0.25, "widths": "adaptive"} if first == "rotatek" else {}
     got = client.predict(
         handle_file(picture_file), "Which colour?", tokens="visionzip", keep_tokens=0.5,
         channels=[first, *(name for name in methods if name != first)], keep_channels=0.5,
-        max_new_tokens=1, recovery="mean", api_name="/compare", **own,
+        max_new_tokens=1, recovery="mean", api_name="/compare",
     )  # fmt: skip
     first_column, *others = list(got.values())[1:]
     assert len(others) == 3
@@ -168,17 +162,9 @@ BAD_SETTINGS = [
     ({"tokens": None}, "tokens must be one of"),
     ({"channels": "<script>"}, "channels must be one of"),
     ({"channels": None}, "channels must be one of"),
-    ({"keep_values": 0}, "keep_values must be"),
-    ({"keep_values": "all"}, "keep_values must be"),
-    ({"cache_dtype": "int4"}, "cache_dtype must be one of model, fp8, int8"),
-    (
-        {"cache_dtype": "fp8", "channels": "think"},
-        "cache_dtype must be model unless channels is rotatek or full",
-    ),
     ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
     ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),
     ({"fastv_layer": 0.5}, "fastv_layer must be a whole number of 1 or more"),
-    ({"widths": "ragged"}, "widths must be one of uniform, adaptive"),
     ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
     ({"max_new_tokens": -3}, "max_new_tokens must be"),
     ({"max_new_tokens": 2.5}, "max_new_tokens must be"),

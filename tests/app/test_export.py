@@ -32,7 +32,7 @@ from rotatek.service.service import Service
 from tests.fixtures import present
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
-BEYOND = Settings.of(values="rotate", keep_values=0.5, widths="adaptive")
+BEYOND = Settings.of(smaller=4)
 
 
 @pytest.fixture(scope="module")

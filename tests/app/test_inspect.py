@@ -74,9 +74,7 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
         assert all(drawn["data"] and drawn["reading"] for drawn in sent.values())
     for sparsity in (0.0, 0.97):
         for weighting in ("paper", "none", "consistent"):
-            settings = form(
-                keep_channels=sparsity, weighting=weighting, keep_values=0.5, widths=True
-            )
+            settings = form(keep_channels=sparsity, weighting=weighting)
             for quantity in head_heatmap.QUANTITIES:
                 assert events.redraw(run, quantity, 0, 0, 0, **settings)
     far = events.redraw(run, "energy", 99, 99, 99, **form())["drawn"]  # a crafted client's layer
@@ -116,13 +114,10 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
     assert stored == trace_analysis.visual_bytes(trace, Settings.of(keep_channels=0.5), energies)
 
 
-@pytest.mark.parametrize("method", [{"bits": 0.75}, {"widths": "adaptive", "keep_channels": 0.25}])
-def test_heads_of_two_widths_share_one_budget_in_figures(
-    picture: Picture, method: dict[str, Any]
-) -> None:
+def test_heads_of_two_widths_share_one_budget_in_figures(picture: Picture) -> None:
     vlm = tiny_gemma4(shared=0, attention_k_eq_v=True, num_global_key_value_heads=1)
     service = Service([Model("tiny", "Tiny", "nowhere")], lambda _: Engine(vlm))
-    settings = Settings.of(**method)
+    settings = Settings.of(bits=0.75)
     *_, run = service.ask("tiny", picture(168, 112), "Which?", titled(settings, []), 6)
     trace, one = present(run.trace), settings.channels
     assert isinstance(one, RotateK)
@@ -130,8 +125,7 @@ def test_heads_of_two_widths_share_one_budget_in_figures(
     there = energies != trace_analysis.BEYOND
     bits = trace_analysis.key_bits(trace, one, energies)
     assert not bits[~there].any()
-    mean = one.bits or 2 * trace.itemsize  # a quarter of the channels
-    assert bits.sum() / there.sum() == pytest.approx(mean, rel=0.1)
+    assert bits.sum() / there.sum() == pytest.approx(0.75, rel=0.1)
     assert (trace_analysis.key_widths(one, energies) == (bits > 0).sum(-1)).all()
     wide, narrow = bits[1::2, 0, :].sum() / (3 * 64), bits[::2, :, :32].sum() / (3 * 2 * 32)
     assert wide != pytest.approx(narrow, rel=0.02)  # who has more to gain gets more
@@ -205,7 +199,7 @@ def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
         drawn = drawings.energy_curves(view, view.k)
         return {name: c.held for name, c in zip(view.methods, drawn, strict=True)}
 
-    first, again = curves(), curves(keep_values=0.5, cache_dtype="int8")
+    first, again = curves(), curves(bits=2)
     assert all(first[name] is again[name] for name in first)
     other = curves(weighting="none")
     assert all(other[name] is not first[name] for name in first)

@@ -3,17 +3,13 @@
 import gradio as gr
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.compare.columns import UNCOMPRESSED, title_of, titled
-from rotatek.engine.decode import prefill
 from rotatek.engine.events import Token
 from rotatek.errors import SettingError
-from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.page.ask import answers, settings_events, settings_summary, token_agreement
+from rotatek.page.ask import answers, settings_events, token_agreement
 from rotatek.page.ask.events import most_others
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
@@ -28,9 +24,7 @@ SETTINGS = [
     Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think", keep_channels=0.5),
     Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
     Settings.of(weighting="none", keep_channels=0.1),
-    Settings.of(values="rotate", keep_values=0.3),
-    Settings.of(widths="adaptive", values="rotate", keep_values=0.12, keep_channels=0.06),
-    Settings.of(cache_dtype="int8", keep_channels=0.5),
+    Settings.of(smaller=8),
 ]
 
 
@@ -50,27 +44,16 @@ def test_presets_switch_off_what_is_beyond_the_paper() -> None:
     for label, settings in presets().items():
         shown = settings_events.preset(label)
         bits = settings.channels.bits_a_number
-        beyond = (0.75, True) if settings.channels.extensions and bits is None else (0.0, False)
         assert shown["bits"] == (bits or 0)  # 0 leaves it out
-        assert (shown["keep_values"], shown["widths"], shown["cache_dtype"]) == (*beyond, "model")
         assert settings_of(values_of(settings)) == settings
-
-
-def test_only_rotatek_has_values_and_widths() -> None:
-    given = values_of(Settings.of(keep_values=0.5, widths="adaptive", cache_dtype="fp8"))
-    think = settings_of(given | {"channels": "think"})
-    assert think == Settings.of(channels="think", keep_channels=0.25)
-    beyond = Settings.of(values="rotate", keep_values=0.5, widths="adaptive", cache_dtype="fp8")
-    assert beyond.with_channels("spark") == Settings.of(channels="spark")
-    assert beyond.with_channels("rotatek") == beyond
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "tokens:evil", "keep_tokens:0", "keep_tokens:nan", "keep_tokens:1e400", "keep_tokens:",
-        "calibration:/etc/passwd", "unknown:1", "tokens", "widths:ragged", "channels:../..",
-        "fastv_layer:0.5", "cache_dtype:fp8,channels:think", "weighting:" + "x" * 500,
+        "calibration:/etc/passwd", "unknown:1", "tokens", "widths:adaptive", "channels:../..",
+        "fastv_layer:0.5", "smaller:8,channels:think", "weighting:" + "x" * 500,
     ],
 )  # fmt: skip
 def test_text_from_anywhere_is_checked(text: str) -> None:
@@ -98,8 +81,7 @@ def test_columns_have_titles_of_their_own() -> None:
         UNCOMPRESSED, "FastV + RotateK", "FastV + RotateK, 22 %", "FastV + RotateK, 2"
     ]  # fmt: skip
     assert list(titled(BASELINE, [])) == [UNCOMPRESSED]
-    assert title_of(SETTINGS[-2]) == "RotateK (K + V, adaptive)"
-    assert title_of(SETTINGS[-1]) == "RotateK (int8)"
+    assert title_of(SETTINGS[-1]) == "RotateK (8 times smaller)"
 
 
 def test_columns_are_kept_listed_and_taken_off() -> None:
@@ -169,21 +151,3 @@ def test_strip_shows_where_columns_part(image: Image.Image) -> None:
     for index in range(5000):
         run.take(Token(column.title, index, 1, "a", 1.0, False, 0.0))
     assert token_agreement.strip(column).count("<rect") <= token_agreement.BARS
-
-
-def test_readings_of_what_is_beyond_the_paper(service: Service, image: Image.Image) -> None:
-    settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5, widths="adaptive")
-    *_, run = service.ask("tiny", image, "Which?", titled(settings, []), 2)
-    beyond = settings_events.read(24, run, **values_of(settings))["beyond"]
-    vlm = service.engine("tiny").vlm
-    embedded = vlm.embed(vlm.prompt(make_request(image, "Which?")))
-    cache = RotateKCache(vlm.model, embedded.inputs(), settings)
-    prefill(vlm, embedded, cache)
-    widths = torch.cat([layer.store.visual.key_widths.flatten() for layer in cache.layers])
-    least, most = present(settings_events.head_widths(run, settings))
-    assert abs(least - int(widths.min())) <= 4 and abs(most - int(widths.max())) <= 4
-    assert f"{least} to {most} on this image" in beyond and "16 of 32 Value channels" in beyond
-    assert "beyond the paper: K + V, adaptive" in settings_summary.budget_reading(settings)
-    assert "beyond" not in settings_summary.budget_reading(Settings())
-    assert "with RotateK and Full Keys only" in settings_summary.beyond_reading(SETTINGS[2])
-    assert "keeps all 128 Value channels" in settings_summary.beyond_reading(Settings())

@@ -100,8 +100,6 @@ SETTINGS = [
     Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
     Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.5),
     Settings.of(channels="think", keep_channels=0.5),
-    Settings.of(keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.5),
-    Settings.of(keep_channels=0.5, cache_dtype="int8"),
     Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
 ]
 

@@ -17,7 +17,6 @@ from tests.browser.steps import (
     ask,
     open_drawer,
     page_width,
-    press,
     turn,
     upload,
     watch,
@@ -110,19 +109,17 @@ def test_beyond_the_paper_is_apart_and_says_what_it_keeps(visit: Visit, shoot: S
     page = visit()
     ask(page, "What is the total?")
     before = held(page, 1)
-    expect(page.locator("#keep-values")).to_be_hidden()
+    expect(page.locator("#smaller")).to_be_hidden()
     open_drawer(page, "beyond")
-    press(page, "keep-values", "End")
-    expect(page.locator("#value-reading")).to_contain_text("keeps 6 of 128 Value channels")
-    page.locator("#widths input").check()
-    expect(page.locator("#value-reading")).to_contain_text("on this image")
+    page.locator("#smaller input").fill("64")
+    page.keyboard.press("Tab")
+    expect(page.locator("#value-reading")).to_contain_text("64 times smaller")
     open_drawer(page, "setup")
     expect(page.locator("#presets input:checked")).to_have_count(0)
     ask(page, "What is the total?")
-    assert cards_of(page)[1] == "FastV + RotateK (K + V, adaptive)"
+    assert cards_of(page)[1] == "FastV + RotateK (64 times smaller)"
     assert held(page, 1) < before
     page.locator("#presets label").filter(has_text="62 %").click()
-    expect(page.locator("#widths input")).not_to_be_checked()
     expect(page.locator("#value-reading")).to_contain_text("all 128 Value channels")
     shoot(page, "beyond")
 
@@ -250,10 +247,10 @@ def test_new_things_work_by_keyboard(visit: Visit) -> None:
     expect(page.locator("#others label")).to_have_count(3)
     page.locator("#beyond").get_by_role("button").first.focus()
     page.keyboard.press("Enter")
-    expect(page.locator("#keep-values")).to_be_visible()
-    page.locator("#widths input").focus()
-    page.keyboard.press("Space")
-    expect(page.locator("#value-reading")).to_contain_text("on this image")
+    page.locator("#smaller input").focus()
+    page.keyboard.type("8")
+    page.keyboard.press("Tab")
+    expect(page.locator("#value-reading")).to_contain_text("times smaller")
     ask(page, "What is the total?")
     may_follow(page)
     page.locator(FOLLOW).first.focus()

@@ -8,8 +8,7 @@ from benchmarks.kernels import check
 from benchmarks.kernels.cases import FLAT, WIDTHS, Case, branches, grid, make, widths
 from benchmarks.kernels.check import errors, passes
 from kernels.attention_launch import attend_triton
-from kernels.reference import MULTIPLE, misaligned
-from rotatek.methods.channels.adaptive_widths import narrow, take_samples
+from kernels.reference import misaligned
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -30,21 +29,6 @@ def test_heads_of_many_widths_at_every_head_width(pack: str, d: int) -> None:
     case = Case(torch.bfloat16, Hkv=3, G=2, d=d, k=d // 2 + 4, N=33, pack=pack, ragged=True)
     gap, plain = errors(case, attend_triton, DEVICE)
     assert passes(case, gap, plain), (gap, plain)
-
-
-def test_no_cache_is_made_of_other_widths() -> None:
-    states = torch.zeros(2, 2, 5, 16)
-    widths = torch.tensor([[4, 16], [8, 12]])
-    flat, offsets = narrow(states, widths)
-    visual = make(Case(torch.bfloat16, pack="flat"), "cpu")[1]
-    assert visual is not None
-    told = visual._replace(key_widths=widths, key_offsets=offsets)
-    assert not misaligned(told)
-    assert not misaligned(told._replace(key_offsets=take_samples(flat, widths, 5, [1])[1]))
-    assert misaligned(told._replace(key_offsets=offsets + 2)) == ["key_offsets"]
-    assert misaligned(told._replace(value_widths=widths + 1)) == ["value_widths"]
-    with pytest.raises(ValueError, match=f"multiples of {MULTIPLE}"):
-        narrow(states, widths - 2)
 
 
 def test_a_case_that_is_not_aligned_is_no_case(monkeypatch: pytest.MonkeyPatch) -> None:

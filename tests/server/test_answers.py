@@ -200,9 +200,8 @@ def test_usage_has_the_apis_details(client: openai.OpenAI, picture: Picture) -> 
 
 FOLLOWS = (
     "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe", "internvl", "llava_next",
-    "llava_onevision", "mistral3", "pixtral",
+    "llava_onevision",
 )  # fmt: skip
-OWN_SHAPE = ("qwen", "mistral3", "pixtral")  # begin the names of families without tiles
 
 
 @pytest.mark.parametrize("family", EVERY)
@@ -226,7 +225,7 @@ def test_detail_is_a_budget_of_the_family(family: str, picture: Picture) -> None
         few = used("low"), used("high", max_pixels=60 * 45)
         if family not in FOLLOWS:
             assert few == (usual, usual)
-        elif family.startswith(OWN_SHAPE):
+        elif family.startswith("qwen"):
             assert usual <= 256 and few[0] == usual, "the tiny models see no more than that"
             assert few[1] < usual / 4
         else:

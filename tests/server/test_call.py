@@ -42,14 +42,14 @@ def test_a_call_is_read() -> None:
     call = read_call(
         body(
             max_tokens=7, stop="\n", stream=True, stream_options={"include_usage": True},
-            temperature=0, user="me", rotatek={"keep_channels": 0.25, "cache_dtype": "fp8"},
+            temperature=0, user="me", rotatek={"keep_channels": 0.25, "solver": "eigh"},
         ),
         ["tiny"],
         USUAL,
     )  # fmt: skip
     assert call.request.question == "What is it?" and call.request.max_new_tokens == 7
     assert call.request.images[0].size == (64, 48)
-    assert call.settings == USUAL.with_options(keep_channels=0.25, cache_dtype="fp8")
+    assert call.settings == USUAL.with_options(keep_channels=0.25, solver="eigh")
     assert (call.stop, call.stream, call.with_usage) == (("\n",), True, True)
     plain = read_call(body(), ["tiny"], USUAL)
     assert plain.settings == USUAL and not plain.stream and plain.request.max_new_tokens == 256

@@ -14,7 +14,7 @@ from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.families import EVERY, tiny_llava15, tiny_other
+from tests.families import EVERY, tiny_other
 from tests.server.conftest import asked
 
 pytestmark = [
@@ -41,7 +41,7 @@ def user(words: str) -> dict[str, Any]:
 @pytest.mark.parametrize("family", [*EVERY, "other"])
 def test_an_answer_is_the_models_own(family: str) -> None:
     """Greedy tokens of every family are those of transformers' `generate` on the same ids."""
-    vlm = tiny_other(tiny_llava15()) if family == "other" else EVERY[family]()
+    vlm = tiny_other() if family == "other" else EVERY[family]()
     request = make_chat([], CHAT, 6)
     *events, done = Engine(vlm).answer(
         request, Settings.of(bits=2, tokens="fastv", keep_tokens=0.5)

@@ -84,7 +84,7 @@ def spent(visuals: list[Visual]) -> float:
 
 def test_bits_stand_for_what_they_replace() -> None:
     plain = RotateK(bits=0.75)
-    assert RotateK(bits=0.75, keep=0.1, keep_values=0.3, cache_dtype="fp8") == plain
+    assert RotateK(bits=0.75, keep=0.1) == plain
     assert plain.nominal_share == plain.key_share == plain.value_share == 0.75 / 16
     assert plain.with_keep(0.125).bits == 2
     assert plain.with_share(0.0625).bits == 1
@@ -274,38 +274,6 @@ def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
         cache.reorder_cache(torch.tensor([0]))
 
 
-# Adaptive widths, by the same rules
-
-
-def widths(layers: list[LayerStates], **options: Any) -> list[Tensor]:
-    """Key widths of every layer under adaptive widths."""
-    visuals = stored(layers, widths="adaptive", keep=0.25, **options)
-    return [held(visual.key_widths) for visual in visuals]
-
-
-@pytest.mark.parametrize("weighting", ["none", "consistent"])
-def test_the_scale_of_keys_changes_no_width(weighting: str) -> None:
-    """Energies of heads are compared in logits: Keys over 100 and queries times 100 change none."""
-    layers = [states(i) for i in range(3)]
-    plain = widths(layers, weighting=weighting)
-    odd = replace(layers[1], keys=layers[1].keys / 100, queries=layers[1].queries * 100, made={})
-    others = [replace(layers[i], made={}) for i in (0, 2)]
-    scaled = widths([others[0], odd, others[1]], weighting=weighting)
-    assert all(map(torch.equal, plain, scaled))
-
-
-def test_layers_that_keep_every_token_get_no_more_widths_than_they_earn() -> None:
-    """FastV's first layers: the same spectrum over four times the tokens costs four times."""
-    few, many = states(0, (100, 100)), states(0, (400, 400))
-    longer = {name: getattr(few, name).repeat(1, 1, 4, 1) for name in ("keys", "values")}
-    many = replace(few, **longer, lengths=many.lengths, layer=1, made={})
-    found = widths([many, replace(few, made={})])
-    assert bool((found[0] < found[1]).all())
-    tokens = (400, 100)
-    spent = sum(n * int(w.sum()) for n, w in zip(tokens, found, strict=True))
-    assert spent <= 16 * 2 * HEADS * sum(tokens) * 1.05
-
-
 # What it costs a prefill
 
 
@@ -395,17 +363,6 @@ def test_the_order_of_tokens_changes_no_bit() -> None:
     assert all(map(torch.equal, depths(one), depths(other)))
 
 
-def test_all_channels_at_eight_bits_are_as_near_as_the_int8_cache() -> None:
-    own = states()
-    q, text = own.queries[:, :, -1:], held(own.text)
-    plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), text, D**-0.5)
-    errors = []
-    for options in ({"bits": 8}, {"keep": 1.0, "keep_values": 1.0, "cache_dtype": "int8"}):
-        (visual,) = stored([replace(own, made={})], **options)
-        errors.append(float((attend_reference(q, visual, text, D**-0.5) - plain).norm()))
-    assert errors[0] <= 2 * errors[1]
-
-
 @pytest.mark.parametrize(("options", "asks"), [({"bits": 0.75}, 4), ({"keep_channels": 0.25}, 0)])
 def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
     picture: Picture, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], asks: int
@@ -455,5 +412,3 @@ def test_channels_above_the_water_level_are_those_with_bits() -> None:
     energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
     assert torch.equal(energy > level, depths.unflatten(-1, (-1, GRANULE))[..., 0] > 0)
     assert RotateK().water_level(spectra) is None
-    assert RotateK().number_bits(2) == 16
-    assert RotateK(cache_dtype="int8").number_bits(2) == 8

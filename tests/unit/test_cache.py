@@ -24,11 +24,6 @@ CHOICES: list[dict[str, Any]] = [
     {"weighting": "none"},
     {"weighting": "consistent"},
     {"solver": "eigh"},
-    {"values": "rotate", "keep_values": 0.5},
-    {"cache_dtype": "fp8"},
-    {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
-    {"widths": "adaptive"},
-    {"widths": "adaptive", "values": "rotate", "keep_values": 0.25, "cache_dtype": "int8"},
 ]
 
 
@@ -104,9 +99,9 @@ def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
 
 
 def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
-    settings = Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5)
+    settings = Settings.of(keep_channels=0.25)
     layers = stored([states(i) for i in range(4)], settings)
-    assert solved == [6, 6, 2, 2]  # Keys and Values of three layers' samples, then the short one's
+    assert solved == [6, 2]  # three layers' samples, then the short one's
     assert [len(layer.keys) for layer in layers] == [2] * 4
     assert len({layer.keys.untyped_storage().data_ptr() for layer in layers}) == 2
 

@@ -62,9 +62,7 @@ def answered(vlm: VisionLanguageModel, inputs: dict[str, Tensor], **options: Any
 FORMS: list[dict[str, Any]] = [
     {"bits": 0.75},
     {"keep_channels": 0.25},
-    {"keep_channels": 0.5, "values": "rotate", "keep_values": 0.5, "widths": "adaptive"},
     {"tokens": "fastv", "keep_tokens": 0.4},
-    {"bits": 0.75, "text_dtype": "int8"},
     *({"channels": name} for name in CHANNELS if name != "rotatek"),
 ]
 

@@ -249,11 +249,9 @@ def test_missing_arguments_say_what_to_give(capsys: pytest.CaptureFixture[str]) 
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"tokens": "fastv", "keep_tokens": 0.4},
-    {"tokens": "fastv", "keep_tokens": 0.4, "values": "rotate", "keep_values": 0.25},
-    {"tokens": "fastv", "keep_tokens": 0.4, "keep_values": 0.25, "cache_dtype": "fp8"},
     {"tokens": "visionzip", "keep_tokens": 0.3, "channels": "spark", "recovery": "mean"},
     {"tokens": "fastv", "fastv_layer": 3, "keep_tokens": 0.5, "channels": "full"},
-    {"keep_channels": 0.1, "widths": "adaptive", "keep_values": 0.2},
+    {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 8},
     {"channels": "think", "keep_channels": 0.9},
     {"keep_channels": 0.5, "recovery": "mean"},
     {"channels": "full", "tokens": "visionzip", "keep_tokens": 0.07},
@@ -283,8 +281,6 @@ def test_an_option_of_another_method_goes_to_its_column() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to compare"):
         columns({"channels": "full"})
-    with pytest.raises(SettingError, match="cache_dtype must be model unless channels is"):
-        columns({"channels": "think", "cache_dtype": "fp8"})
     with pytest.raises(SettingError, match="recovery must be one of"):
         columns({"recovery": "median"})
 
@@ -340,36 +336,3 @@ def test_the_page_says_what_to_install(
     )
     assert command.main(["page"]) == 2
     assert capsys.readouterr().err == "The web page is not installed. Install rotatek[app].\n"
-
-
-def test_cache_dtype_stores_rotatek_in_eight_bits(
-    image: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    held = []
-    for kind in ("model", "fp8", "int8"):
-        options = ["--json", "--max-new-tokens", "2", "--cache-dtype", kind]
-        assert command.main(["ask", image, "what?", *options]) == 0
-        parts = json.loads(capsys.readouterr().out)["kv_bytes_by_part"]
-        held.append(parts["visual_keys"] + parts["visual_values"])
-    assert held[1] == held[2] <= 0.35 * held[0]  # the tiny model keeps 32 bits a number
-
-
-def test_compare_in_eight_bits_leaves_the_other_methods_alone(
-    image: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--max-new-tokens", "2", "--json", "--cache-dtype", "fp8"]
-    assert command.main(["compare", image, "what?", *options]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kinds = {row["method"]: row["settings"].get("cache_dtype") for row in rows}
-    assert [name for name, kind in kinds.items() if kind == "fp8"] == ["rotatek"]
-
-
-def test_cache_dtype_is_refused_for_other_methods(
-    image: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--channels", "think", "--cache-dtype", "fp8"]
-    assert command.main(["ask", image, "what?", *options]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("cache_dtype must be model unless channels is rotatek or full; got fp8")
-    assert command.main(["compare", image, "what?", *options]) == 2
-    assert capsys.readouterr().err == said

@@ -31,9 +31,7 @@ COLUMNS = {
     "baseline": BASELINE,
     "lossless": Settings.of(keep_channels=1.0),
     "RotateK": Settings.of(keep_channels=0.125),
-    "beyond": Settings.of(values="rotate", keep_values=0.25, widths="adaptive"),
-    "8 bits": Settings.of(cache_dtype="int8"),
-    "8-bit text": Settings.of(keep_channels=1.0, text_dtype="int8", text_window=16),
+    "beyond": Settings.of(smaller=8),
     "FastV": Settings.of(tokens="fastv", keep_tokens=0.4, channels="spark"),
     "VisionZip": Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think"),
 }

@@ -16,10 +16,6 @@ from tests.tiny import tiny_qwen
 FORMS = {
     "baseline": BASELINE,
     "k = 1/4": Settings.of(keep_channels=0.25),
-    "rotated Values": Settings.of(
-        keep_channels=0.25, widths="adaptive", values="rotate", keep_values=0.25
-    ),
-    "int8": Settings.of(keep_channels=0.25, cache_dtype="int8"),
     ".75 bits": Settings.of(bits=0.75),
     "SparK": Settings.of(channels="spark", keep_channels=0.5),
     "FastV": Settings.of(tokens="fastv", keep_tokens=0.5, channels="think"),

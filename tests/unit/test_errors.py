@@ -23,6 +23,8 @@ def example(kind: type[errors.UserError]) -> errors.UserError:
         return errors.SettingError("keep_tokens", "a number in (0, 1]", 7)
     if kind is errors.SettingUnknown:
         return errors.SettingUnknown("kep_tokens", "channels, keep_tokens, tokens")
+    if kind is errors.SettingRemoved:
+        return errors.SettingRemoved("bits", "choose `smaller`")
     return kind()
 
 

@@ -34,8 +34,6 @@ EXPECTED: dict[str, tuple[int, int, int]] = {
     "gemma-3-12b": (12_187, 2 * 48 * 8 * 256 * 2, 256),
     # Without its audio tower; 18 of 42 layers borrow, and one owner in six has heads of 512.
     "gemma-4-e4b": (7_632, 2 * 2 * (20 * 256 + 4 * 512) * 2, 0),
-    "mistral-small-3.1-24b": (24_011, 2 * 40 * 8 * 128 * 2, 36 * 22),
-    "pixtral-12b": (12_683, 2 * 40 * 8 * 128 * 2, 63 * 38),
 }
 # Bytes of one prompt's states: layers of linear attention, and what their convolutions read.
 STATES = {

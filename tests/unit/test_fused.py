@@ -23,7 +23,6 @@ PASSES = {
     "qwen3_5_moe": {"gate", "rotate"},
     "gemma3": set(),  # norms and gates of another formula
     "gemma4": set(),
-    "lfm2_vl": {"norm"},  # gates of other names
 }
 
 

@@ -23,7 +23,6 @@ from tests.tiny import TINY, tiny_qwen
 EXACT = Settings.of(keep_channels=1.0, weighting="general")
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
-    "adaptive": {"keep_channels": 0.25, "widths": "adaptive"},
     "bits": {"bits": 1},
     "smaller": {"smaller": 4},
     "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "bits": 2},

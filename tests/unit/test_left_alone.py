@@ -28,7 +28,6 @@ from tests.families import (
     tiny_smolvlm,
 )
 from tests.fixtures import Picture
-from tests.newer_families import tiny_mistral3
 from tests.tiny import tiny_llava, tiny_qwen
 
 FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
@@ -40,7 +39,6 @@ FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
     "smolvlm": tiny_smolvlm,
     "qwen3_5": tiny_qwen35,
     "gemma4": lambda: tiny_gemma4(window=16, global_head_dim=32),
-    "mistral3": tiny_mistral3,
 }
 GREEDY: dict[str, Any] = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
 TOLD = GREEDY | {"output_logits": True, "return_dict_in_generate": True}

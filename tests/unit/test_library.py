@@ -176,7 +176,7 @@ def test_nominal_budgets_of_the_paper(
     "bad",
     [
         {"keep_tokens": 0}, {"keep_tokens": 1.1}, {"keep_channels": float("nan")},
-        {"keep_values": "half"}, {"keep_channels": True}, {"solver": "qr"}, {"widths": "wide"},
+        {"keep_values": "half"}, {"keep_channels": True}, {"solver": "qr"}, {"widths": "adaptive"},
         {"fastv_layer": 0}, {"contextual": -1},
     ],
 )  # fmt: skip

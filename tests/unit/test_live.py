@@ -19,7 +19,6 @@ from rotatek.compare.equal_bytes import (
 )
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, Kivi, RotateK, ThinK
-from rotatek.methods.channels.full import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import FastV, KeepAll, VisionZip
 from rotatek.models import Prompt, VisionLanguageModel
@@ -28,9 +27,8 @@ from tests.fixtures import Picture
 BIG = Shape(((4, 128),) * 28, visual=2880, text=60, itemsize=2)
 FORMS: list[dict[str, Any]] = [
     {"channels": "kivi", "number_bits": "2"}, {"channels": "turboquant", "number_bits": "3"},
-    {"channels": "full", "cache_dtype": "fp8"}, {"channels": "think"}, {"channels": "spark"},
+    {"channels": "think"}, {"channels": "spark"},
     {"channels": "spark", "recovery": "mean"}, {"keep_channels": 0.25},
-    {"keep_channels": 0.25, "keep_values": 0.5, "cache_dtype": "int8"},
 ]  # fmt: skip
 
 
@@ -54,7 +52,7 @@ def test_adapting_forms_are_weighed_between_measured_points(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
     prompt = prompt_of(vlm, picture)
-    form = RotateK(keep=0.2, keep_values=0.25, widths="adaptive")
+    form = RotateK(bits=1)
     scale = Scale(vlm, prompt, [form])
     (held,) = measured(vlm, prompt, KeepAll(), [form])
     assert scale(Settings(channels=form)) == pytest.approx(held, rel=0.05)
@@ -85,21 +83,16 @@ def test_what_has_steps_keeps_the_nearest_below() -> None:
         for target in (exact, exact * 1.05, exact / 1.01):
             found = settings_for_budget(Kivi(bits="2"), [FastV()], target, weigh)
             assert found == Settings(channels=Kivi(bits=bits))
-    assert (
-        settings_for_budget(Full(cache_dtype="fp8"), [FastV()], BIG.full, weigh).channels.form
-        == "fp8"
-    )
 
 
 def test_columns_of_equal_live_bytes(vlm: VisionLanguageModel, picture: Picture) -> None:
     prompt = prompt_of(vlm, picture)
-    chosen = Settings.of(keep_channels=0.25, keep_values=0.25, widths="adaptive")
+    chosen = Settings.of(keep_channels=0.25)
     (target,) = measured(vlm, prompt, KeepAll(), [chosen.channels])
     columns = matched_live(chosen, target, Scale(vlm, prompt), recovery="mean")
     assert columns["rotatek"] == chosen and columns["baseline"] == BASELINE
     assert columns["spark"].as_dict()["recovery"] == "mean"
-    assert {"kivi", "turboquant", "full fp8", "full int8", "think"} < columns.keys()
-    assert columns["rotatek as in its paper"].channels.extensions == ""
+    assert {"kivi", "turboquant", "think"} < columns.keys()
     for name, settings in columns.items():
         if name != "baseline":
             (held,) = measured(vlm, prompt, settings.pruning, [settings.channels])

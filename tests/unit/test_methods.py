@@ -8,13 +8,12 @@ import pytest
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
-from kernels.reference import Visual, misaligned
+from kernels.reference import misaligned
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import decode, decode_one_token, prefill
-from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.options import options_of
@@ -31,18 +30,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"weighting": "consistent"},
         {"solver": "eigh"},
         {"solver": "paper"},
-        {"values": "rotate", "keep_values": 0.5},
-        {"widths": "adaptive", "values": "rotate", "keep_values": 0.25},
-        {"cache_dtype": "fp8"},
-        {"cache_dtype": "int8", "values": "rotate", "keep_values": 0.5},
-        {"cache_dtype": "fp8", "widths": "adaptive", "values": "rotate", "keep_values": 0.25},
         {"bits": 2.0},
         {"bits": 16.0},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
     "kivi": [{"number_bits": bits} for bits in ("2", "3", "4")],
     "turboquant": [{"number_bits": bits} for bits in ("2", "3", "4")],
-    "full": [{}, {"cache_dtype": "fp8"}, {"cache_dtype": "int8"}],
 }
 MATRIX = [
     pytest.param(family, tokens, channels, extra, id=f"{family}-{tokens}-{channels}-{i}")
@@ -118,7 +111,7 @@ def test_every_channel_kept_is_the_uncompressed_model(
     vlm = _model(family)
     method = CHANNELS[channels]
     known = {one.key for one in options_of(method)}
-    extra = {"weighting": weighting, "values": "rotate", "keep_values": 1.0}
+    extra = {"weighting": weighting}
     own = {name: value for name, value in extra.items() if name in known}
     settings = Settings.of(channels=channels, keep_channels=1.0, **own)
     prompt = _embed(vlm, picture, settings, 0)
@@ -130,10 +123,6 @@ def test_every_channel_kept_is_the_uncompressed_model(
 @pytest.mark.parametrize(
     ("options", "bar"),
     [
-        ({"keep_channels": 1.0, "cache_dtype": "fp8"}, 0.1),
-        ({"keep_channels": 1.0, "cache_dtype": "int8"}, 0.02),
-        ({"channels": "full", "cache_dtype": "fp8"}, 0.1),
-        ({"channels": "full", "cache_dtype": "int8"}, 0.02),
         ({"bits": 8}, 0.02),
         ({"channels": "kivi"}, 0.3),
         ({"channels": "turboquant"}, 0.3),
@@ -152,48 +141,6 @@ def test_few_bits_at_full_width_stay_close_to_the_uncompressed_model(
         logits, _ = prefill(vlm, prompt, each)
         said.append(list(decode(vlm, prompt, each, logits, 2))[-1].logits)
     assert 0 < float((said[0] - said[1]).norm() / said[1].norm()) <= bar
-
-
-def test_eight_bits_weigh_what_they_hold(picture: Picture) -> None:
-    vlm = _model("qwen2_5_vl")
-    prompt = _embed(vlm, picture, Settings(), 1)
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(cache_dtype="fp8"))
-    _answer(vlm, prompt, cache)
-    layer = cache.layers[0].store.visual
-    heads, tokens, k, d = 2, int(prompt.visual.sum()), *_widths(layer)
-    parts = cache.bytes().parts
-    layers = len(cache.layers)
-    assert parts["visual_keys"] == layers * heads * (tokens * k + 4 * k)
-    assert parts["visual_values"] == layers * heads * (tokens * (d + 2) + 4)
-
-
-@pytest.mark.parametrize("kind", ["fp8", "int8"])
-def test_a_captured_steps_buffers_serve_eight_bits_too(kind: Any, picture: Picture) -> None:
-    """What a CUDA graph relies on: static text buffers, nothing else written, the same tokens."""
-    vlm = _model("qwen2_5_vl")
-    prompt = _embed(vlm, picture, Settings(), 1)
-    said = []
-    for static in (False, True):
-        cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(cache_dtype=kind))
-        logits, _ = prefill(vlm, prompt, cache)
-        if static:
-            cache.reserve(4 * NEW)
-        before = {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
-        said.append([step.tokens for step in decode(vlm, prompt, cache, logits, NEW)])
-        assert before == {id(t): t.data_ptr() for part, t in cache.tensors() if part != "text"}
-    assert said[0] == said[1]
-
-
-def _widths(visual: Visual) -> tuple[int, int]:
-    return visual.keys.shape[-1], visual.values.shape[-1]
-
-
-@pytest.mark.parametrize("channels", ["think", "spark", "kivi"])
-def test_eight_bits_are_refused_where_they_do_not_apply(channels: str) -> None:
-    with pytest.raises(
-        SettingError, match="cache_dtype must be model unless channels is rotatek or full"
-    ):
-        Settings.of(channels=channels, cache_dtype="fp8")
 
 
 @pytest.mark.parametrize("family", TINY)
@@ -216,10 +163,6 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
         Settings.of(keep_channels=keep, weighting=weighting, solver=solver)
         for keep in (0.25, 0.1)
         for weighting, solver in (("paper", "eigh"), ("none", "eigh"), ("consistent", "subspace"))
-    ]
-    chosen += [
-        Settings.of(keep_channels=0.1, widths=widths, values="rotate", keep_values=keep)
-        for widths, keep in (("adaptive", 0.1), ("uniform", 0.1), ("uniform", 0.25))
     ]
     prompt = _embed(vlm, picture, Settings(), 0)
     apart = [

@@ -37,7 +37,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "everything": {"channels": "full"},
     "channels": {"keep_channels": 0.25},
     "bits": {"bits": 1},
-    "8-bit text": {"bits": 2, "text_dtype": "int8", "text_window": 16},
     "sparse": {"channels": "spark"},
     "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 1.0},
     "fewer from the tower": {"tokens": "visionzip", "keep_tokens": 0.45, "channels": "think"},

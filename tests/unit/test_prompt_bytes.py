@@ -21,13 +21,7 @@ from tests.tiny import tiny_llava, tiny_qwen
 FORMS: list[dict[str, Any]] = [
     {"bits": 0.75},
     {"bits": 2},
-    {"bits": 0.75, "text_dtype": "int8"},
     {"keep_channels": 0.25},
-    {"keep_channels": 0.25, "cache_dtype": "int8"},
-    {"keep_channels": 0.25, "widths": "adaptive"},
-    {"keep_channels": 0.25, "widths": "adaptive", "values": "rotate", "keep_values": 0.5},
-    {"keep_channels": 0.25, "widths": "adaptive", "values": "rotate", "cache_dtype": "int8"},
-    {"channels": "full", "cache_dtype": "int8"},
     *({"channels": name} for name in CHANNELS if name not in ("rotatek", "full")),
 ]
 OTHERS = ("decoder", "nowhere")  # stages of which one pruner represents all

@@ -29,7 +29,6 @@ from tests.tiny import tiny_qwen
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
     "bits": {"bits": 1},
-    "8-bit text": {"bits": 2, "text_dtype": "int8", "text_window": 16},
     "fewer by head": {"tokens": "fastv", "keep_tokens": 0.4},
 }
 LENGTHS = (2, 9, 16, 17, 30, 61)

@@ -144,9 +144,7 @@ def test_no_chain_where_it_does_not_fit(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize(
-    "form", [{"bits": 1}, {"bits": 2, "text_dtype": "int8", "text_window": 16}]
-)
+@pytest.mark.parametrize("form", [{"bits": 1}])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_question_that_lacks_memory_is_read_once_more(
     vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch,

@@ -221,11 +221,10 @@ def test_several_questions_to_one_cache(
     assert replays(recorded)
 
 
-@pytest.mark.parametrize("text", [{}, {"text_dtype": "int8", "text_window": 16}])
 def test_follow_ups_of_a_conversation(
-    picture: fixtures.Picture, recorded: list[RecordedGraph], text: dict[str, Any]
+    picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
-    columns = {"baseline": BASELINE, "rotated": Settings.of(bits=2, **text)}
+    columns = {"baseline": BASELINE, "rotated": Settings.of(bits=2)}
     request = make_request(picture(150, 120, seed=4), "first?", 6)
     said: list[list[dict[str, list[int]]]] = []
     modes: list[Callable[[], Any] | None] = [eager, None]

@@ -290,8 +290,8 @@ def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
     [Kivi(bits="2"), Kivi(bits="3"), Kivi(), TurboQuant(bits="2"), TurboQuant(bits="3"),
      TurboQuant(), TurboQuant(bits="1"), TurboQuant(bits="2.5"),
      TurboQuant(bits="3.5", value_bits="2"), Kivi(group="64", value_bits="2"), Kivi(group="128"),
-     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), Full(cache_dtype="fp8"),
-     Full(cache_dtype="int8"), ThinK(), SparK(), SparK(recovery="mean")],
+     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), ThinK(), SparK(),
+     SparK(recovery="mean")],
     ids=repr,
 )  # fmt: skip
 def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: torch.dtype) -> None:

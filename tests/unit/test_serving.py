@@ -30,15 +30,7 @@ KINDS = {
     "baseline": BASELINE,
     "rotated": Settings.of(keep_channels=0.25),
     "other width": Settings.of(keep_channels=0.5),
-    "values too": Settings.of(keep_channels=0.25, values="rotate", keep_values=0.5),
-    "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
-    "adaptive too": Settings.of(
-        keep_channels=0.2, widths="adaptive", values="rotate", keep_values=0.3, cache_dtype="int8"
-    ),
     "bits": Settings.of(bits=1.5),
-    "bits, text too": Settings.of(bits=2.0, text_dtype="int8", text_window=16),
-    "8 bits": Settings.of(keep_channels=0.25, cache_dtype="int8"),
-    "8-bit text": Settings.of(channels="full", text_dtype="int8", text_window=16),
     "masks": Settings.of(channels="spark", keep_channels=0.25),
     "index": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
     "zipped": Settings.of(tokens="visionzip", keep_tokens=0.4),
@@ -254,7 +246,7 @@ def test_rows_leave_within_a_token_of_stop_and_of_a_closed_connection(picture: P
     stop = threading.Event()
     stays = engine.compare(asked(picture, 1, 60), {"x": KINDS["rotated"]})
     stops = engine.compare(asked(picture, 2, 60), {"x": KINDS["rotated"], "y": BASELINE}, stop)
-    leaves = engine.compare(asked(picture, 3, 60), {"x": KINDS["8 bits"]})
+    leaves = engine.compare(asked(picture, 3, 60), {"x": KINDS["bits"]})
     for events in (stays, stops, leaves):
         while not isinstance(next(events), Token):
             pass

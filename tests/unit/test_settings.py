@@ -16,12 +16,12 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.compare import columns
 from rotatek.cli.main import parser_for
 from rotatek.cli.settings_arguments import settings_of as from_flags
-from rotatek.errors import SettingError, SettingUnknown
+from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.evaluation.tables import from_file
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.options import Option, flat, options_of
-from rotatek.methods.settings import REGISTRIES, USUAL, Settings
+from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
 from rotatek.methods.tokens import FastV
 from rotatek.models import VisionLanguageModel
 from rotatek.page.api import one_budget
@@ -93,6 +93,14 @@ def test_an_option_that_cannot_act_is_refused_at_every_door(door: str, tmp_path:
         assert all(owner in said for owner in owners)
 
 
+@pytest.mark.parametrize("door", ["library", "file", "call", "link"])
+@pytest.mark.parametrize("name", REMOVED)
+def test_what_is_gone_is_refused_by_name(name: str, door: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingRemoved, match=f"The setting {name} is gone: ") as refused:
+        DOORS[door]({name: "2"}, tmp_path)
+    assert refused.value.name == name
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_what_changes_nothing_may_stand_anywhere(door: str, tmp_path: Path) -> None:
     """A full record of every option at its default, as forms send it."""
@@ -114,7 +122,6 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
         ({"tokens": "fastv", "keep_tokens": 0.4}, Settings(FastV(keep=0.4), USUAL.channels)),
         ({"weighting": "none"}, Settings.of(bits=2, weighting="none")),
         ({"keep_channels": 0.25}, Settings.of(keep_channels=0.25)),
-        ({"values": "rotate"}, Settings.of(values="rotate")),
         ({"bits": 0.75}, Settings.of(bits=0.75)),
         ({"smaller": 16}, Settings.of(smaller=16)),
         ({"channels": "rotatek"}, Settings()),
@@ -129,7 +136,7 @@ def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_pa
 def test_an_option_that_another_one_replaces_is_refused(door: str, tmp_path: Path) -> None:
     """Bits set a share of the channels back, and no answer would show it."""
     for form in ({"bits": 2}, {"smaller": 8}):
-        for replaced in ({"keep_channels": 0.5}, {"cache_dtype": "fp8"}, {"widths": "adaptive"}):
+        for replaced in ({"keep_channels": 0.5}, {"solver": "eigh"}):
             ((name, _),) = replaced.items()
             with pytest.raises(SettingError, match=f"{name} must be left out beside {[*form][0]}"):
                 DOORS[door](replaced | form, tmp_path)

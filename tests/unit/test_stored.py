@@ -121,7 +121,7 @@ def test_an_answer_may_be_saved_in_its_middle(
 def test_saving_twice_gives_the_same_bytes(
     vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
 ) -> None:
-    cache, _, _ = filled(vlm, picture, Settings.of(widths="adaptive", keep_values=0.25))
+    cache, _, _ = filled(vlm, picture, Settings.of(smaller=8))
     for name in ("one", "two"):
         cache.save(tmp_path / name)
     RotateKCache.load(tmp_path / "one", vlm.model).save(tmp_path / "three")
@@ -172,7 +172,7 @@ def test_a_failed_write_leaves_the_file_that_was_there(
 def file(qwen: VisionLanguageModel, picture: Picture, tmp_path: Path) -> Path:
     """A small stored cache of `qwen`."""
     path = tmp_path / "small.cache"
-    cache, _, _ = filled(qwen, picture, Settings.of(keep_channels=0.25, keep_values=0.5))
+    cache, _, _ = filled(qwen, picture, Settings.of(keep_channels=0.25))
     cache.save(path)
     return path
 

@@ -187,7 +187,7 @@ def test_what_is_left_of_a_budget_is_filled_and_never_passed_by_more_than_it_mis
 
 def test_smaller_stands_for_what_it_replaces() -> None:
     one = RotateK(smaller=16)
-    assert RotateK(smaller=16, keep=0.1, keep_values=0.3, cache_dtype="fp8") == one
+    assert RotateK(smaller=16, keep=0.1) == one
     assert one.nominal_share == one.key_share == one.value_share == 1 / 16
     assert one.with_share(1 / 8).smaller == 8 and one.with_share(0.0).smaller == 64
     assert one.of_paper() == RotateK() == RotateK(smaller=0)

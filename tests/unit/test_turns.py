@@ -24,7 +24,6 @@ NEW = 6
 EXACT: dict[str, dict[str, Any]] = {
     "rotated": {"keep_channels": 1.0},
     "consistent": {"keep_channels": 1.0, "weighting": "consistent"},
-    "values too": {"keep_channels": 1.0, "values": "rotate", "keep_values": 1.0},
     "think": {"channels": "think", "keep_channels": 1.0},
     "spark": {"channels": "spark", "keep_channels": 1.0},
     "full": {"channels": "full", "keep_channels": 1.0},

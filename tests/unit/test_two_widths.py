@@ -25,7 +25,6 @@ from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import PREFILL, Calibrator
 from rotatek.methods.channels import RotateK, byte_budget
-from rotatek.methods.channels.adaptive_widths import allot
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes, allot_groups
 from rotatek.methods.settings import BASELINE, Settings
@@ -51,7 +50,6 @@ BITS = {
     "8-bit text": Settings.of(bits=2, text_dtype="int8", text_window=16),
     "fastv": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, bits=2),
     "layer by layer": Settings.of(bits=2, allot="layers"),
-    "adaptive": Settings.of(keep_channels=0.25, widths="adaptive", keep_values=0.5),
 }
 NEW = 8
 
@@ -128,16 +126,6 @@ def test_live_bytes_are_within_three_percent_of_what_was_asked(times: int, token
     layers = [states(i, [tokens], shape, torch.bfloat16) for i, shape in enumerate(shapes)]
     whole = sum(2 * kv * d * 2 * tokens for _, kv, _, d in shapes)
     assert whole / weight(stores(RotateK(smaller=times), layers)) == pytest.approx(times, rel=NEAR)
-
-
-def test_adaptive_widths_have_one_budget_too() -> None:
-    drawn = torch.rand(2, 2, 32, generator=torch.Generator().manual_seed(0))
-    narrow, wide = drawn.sort(-1).values.flip(-1), torch.zeros(2, 1, 64)
-    wide[..., :32] = narrow[:, :1]
-    found = allot([narrow, wide], [8, 16])
-    assert (found[0][:, :1] - found[1]).abs().max() <= 4  # what is left at the end goes to one
-    assert int(allot([narrow, wide], [32, 64])[0].max()) == 32
-    assert abs(int(torch.cat(found, 1).sum()) - 2 * (8 + 8 + 16)) <= 8
 
 
 def test_bits_do_not_depend_on_how_a_model_writes_its_scale(picture: Picture) -> None:
@@ -341,7 +329,7 @@ def test_bytes_are_predicted(picture: Picture, pruner: Any) -> None:
     vlm = tiny_gemma4(num_key_value_heads=2)
     prompt = vlm.prompt(make_request(picture(150, 120), "what?", 3))
     shape = Shape.of(vlm, prompt)
-    methods = [RotateK(keep=0.25), RotateK(keep=0.25, keep_values=0.5), RotateK(bits=2)]
+    methods = [RotateK(keep=0.25), RotateK(bits=2)]
     pairs = zip(methods, measured(vlm, prompt, pruner, methods), strict=True)
     for method, held in pairs:
         near = 0.15 if method.bits else 0.005  # what says where a window's tokens lie is left out

@@ -35,9 +35,7 @@ COLUMNS = {
     "all": BASELINE,
     "k": FULL,
     "full": Settings.of(channels="full"),
-    "8 bits": Settings.of(channels="full", text_dtype="int8", text_window=16),
     "fastv": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5),
-    "adaptive": Settings.of(keep_channels=0.2, widths="adaptive"),
     "kivi": Settings.of(channels="kivi"),
     "bits": Settings.of(bits=0.75),
 }
@@ -171,7 +169,7 @@ def test_the_running_batch_says_what_a_cache_alone_says(
 def test_a_captured_step_serves_rows_before_and_behind_the_edge(
     vlm: VisionLanguageModel, picture: Picture, recorded: list
 ) -> None:
-    columns = {name: COLUMNS[name] for name in ("all", "k", "8 bits", "fastv")}
+    columns = {name: COLUMNS[name] for name in ("all", "k", "fastv")}
     work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)

@@ -19,7 +19,7 @@ from tests.fixtures import Picture
 from tests.unit.test_left_alone import GREEDY, Inputs, asked, untouched, used
 from tests.unit.test_wrapped_models import WRAPPERS, adapted
 
-FAMILIES = ["qwen3_5", "qwen3_5_moe", "gemma4", "mistral3", "pixtral"]
+FAMILIES = ["qwen3_5", "qwen3_5_moe", "gemma4"]
 FULL = Settings.of(keep_channels=1.0)
 
 

@@ -1,4 +1,4 @@
-"""RotateK's own tables in the evaluation: its design choices, its extensions, its bits.
+"""RotateK's own tables in the evaluation: its design choices and its bits.
 
 The registry asks a method for `studies()`; RotateK's rows are built here, from the class that it
 passes. Labels and expectations are data: a report adds the result to each.
@@ -19,7 +19,7 @@ Expected = tuple[str, str, Relation, str]
 
 def studies(made: Made) -> tuple[Study, ...]:
     """Every table of RotateK; `made` is the method."""
-    return _ablation(made), _extensions(made), _bits(made)
+    return _ablation(made), _bits(made)
 
 
 def _ablation(made: Made) -> Study:
@@ -47,35 +47,6 @@ def _ablation(made: Made) -> Study:
         topic = "weighting" if pruner else "weighting-alone"  # the paper always drops tokens
         claims.append((found, f"{place}: subspace, none", "at least", topic))
     return Study("ablation", "Design choices of RotateK", rows, tuple(claims))
-
-
-def _extensions(made: Made) -> Study:
-    """Widths that adapt and Values that rotate, against dropping tokens at the same nominal KV."""
-    uniform = ((32, 128), (12, 128), (8, 128), (32, 64), (32, 32), (32, 16), (16, 32))
-    adaptive = ((12, 128), (8, 128), (16, 32), (12, 24), (12, 16), (8, 12))
-    rows: Rows = {}
-    for widths, pairs in (("uniform", uniform), ("adaptive", adaptive)):
-        for keys, values in pairs:
-            one = made(
-                keep=keys / HEAD, keep_values=values / HEAD, widths=widths, weighting="consistent"
-            )
-            rows[f"Keys {keys}, Values {values}, {widths}"] = {}, one
-    fastv = {"tokens": "fastv", "keep_tokens": 0.4}
-    for widths in ("uniform", "adaptive"):
-        one = made(keep=16 / HEAD, widths=widths, weighting="consistent")
-        rows[f"FastV 0.4, Keys 16, {widths}"] = fastv, one
-    claims: tuple[Expected, ...] = (
-        ("Keys 12, Values 128, adaptive", "Keys 12, Values 128, uniform", "at least", "widths"),
-        ("Keys 8, Values 128, adaptive", "Keys 8, Values 128, uniform", "at least", "widths"),
-        ("FastV 0.4, Keys 16, adaptive", "FastV 0.4, Keys 16, uniform", "at least", "widths"),
-        ("Keys 32, Values 32, uniform", "FastV only, KV 0.25", "at least", "values"),
-        ("Keys 16, Values 32, adaptive", "FastV only, KV 0.1875", "at least", "values"),
-        ("Keys 12, Values 16, adaptive", "FastV only, KV 0.1094", "at least", "values"),
-        ("Keys 16, Values 32, adaptive", "Uncompressed", "about", "lossless"),
-        ("Keys 12, Values 16, adaptive", "Uncompressed", "about", "lossless"),
-    )
-    title = "Beyond the paper: adaptive widths and rotated Values"
-    return Study("beyond", title, rows, claims, (0.25, 0.1875, 0.109375))
 
 
 def _bits(made: Made) -> Study:

@@ -17,7 +17,7 @@ from kernels.reference import Text, Visual
 from rotatek.bridge.row_layout import Rows
 from rotatek.methods import rotation
 from rotatek.methods.channels.store import Store
-from rotatek.methods.options import Method, choice, option
+from rotatek.methods.options import Method, option
 from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.shares import channels_kept
 from rotatek.moved import warn_renamed
@@ -226,11 +226,6 @@ class ChannelMethod(Method):
         return None
 
     @property
-    def recent_text(self) -> int | None:
-        """Newest text tokens that stay as the model computes where others take 8 bits; or None."""
-        return None
-
-    @property
     def asks_generally(self) -> bool:
         """Whether a few general questions, read behind the prompt and forgotten, weigh, too."""
         return False
@@ -382,10 +377,6 @@ class ChannelMethod(Method):
         in `key_widths`, of all heads."""
         return None
 
-    def number_bits(self, itemsize: int) -> int:
-        """Bits of a stored Key number where all have the same; itemsize: bytes of the model's."""
-        return 8 * itemsize
-
     def water_level(self, spectra: Tensor) -> float | None:
         """Energy that a channel must have to get any bits, where bits are handed out by energy.
 
@@ -413,45 +404,6 @@ def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(
         0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
-    )
-
-
-def cache_dtype_option() -> Any:
-    """The option `cache_dtype` of a method that can store visual tokens in 8 bits."""
-    return choice(
-        "model",
-        "Numbers in the cache",
-        "as the model computes, or in 8 bits",
-        [
-            ("model", "as the model computes"),
-            ("fp8", "8-bit floating point"),
-            ("int8", "8-bit integers"),
-        ],
-        place="beyond",
-    )
-
-
-def text_dtype_option() -> Any:
-    """The option `text_dtype` of a method that can store text in 8 bits."""
-    return choice(
-        "model",
-        "Numbers of the text",
-        "text and generated tokens as the model computes, or the older ones in 8 bits (beyond the "
-        "paper)",
-        [("model", "as the model computes"), ("int8", "8-bit integers")],
-        place="beyond",
-    )
-
-
-def text_window_option() -> Any:
-    """The option `text_window` beside `text_dtype`."""
-    return option(
-        32,
-        "Recent text",
-        "newest text tokens that stay as the model computes where text_dtype is int8, 16 or more",
-        kind="integer",
-        low=16,
-        place="more",
     )
 
 

@@ -1,4 +1,4 @@
-"""Fills RotateK's layers: rotated together, trimmed to their widths, stored in 8 bits.
+"""Fills RotateK's layers, rotated together.
 
 Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu; F and B follow from the
 weighting, as `rotatek.methods.channels.rotatek` says.
@@ -11,17 +11,13 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual
 from rotatek.methods import rotation
-from rotatek.methods.channels.adaptive_widths import allot, head_mask, narrow
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.eight_bit import store_in_eight_bits
 from rotatek.methods.channels.rotation_options import RotationOptions
 from rotatek.methods.channels.store import Store
 from rotatek.methods.shares import channels_kept
 
 PENDING_BYTES = 256 << 20  # of full Keys and covariances that wait to be rotated together
-ADAPTIVE_CAP = 4  # a head may get up to this many times the mean width
 ROUNDING = 1e-6  # of the energy: lost to rounding by a basis of full energy
 ALIGNED = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 
@@ -40,12 +36,9 @@ class PendingStore(Store):
 
 @dataclass
 class RotateKStore(PendingStore):
-    """Rotated Keys (and Values) of one layer. Energies: the spectra that allot adaptive widths."""
+    """Rotated Keys of one layer."""
 
     per_token: ClassVar[tuple[str, ...]] = Store.per_token
-
-    key_energy: Tensor | None = field(default=None)  # [B, Hkv, k] by falling energy
-    value_energy: Tensor | None = field(default=None)
 
 
 @dataclass(frozen=True)
@@ -116,83 +109,30 @@ def ready(stores: Sequence[AnyPending], most: int, last: bool) -> list[list[AnyP
 
 
 def rotate(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
-    """Replace the Keys (and Values) of layers alike by their leading coordinates."""
+    """Replace the Keys of layers alike by their leading coordinates."""
     layers = LayerGroup([held(store.pending) for store in stores])
     with torch.cuda.device_of(layers.parts[0].keys):
         found = _rotated_keys(layers, how)
-        if how.values == "rotate":
-            found |= _rotated_values(layers, how)
-        if how.cache_dtype != "model" and how.widths == "uniform":
-            found |= _in_eight_bits(layers, found, how.cache_dtype)
     for store, own in zip(stores, layers.split(found), strict=True):
         store.pending = None
-        store.key_energy = own.pop("key_energy", None)
-        store.value_energy = own.pop("value_energy", None)
         store.visual = store.visual._replace(**own)
 
 
-def adapt(stores: Sequence[RotateKStore], how: RotationOptions) -> None:
-    """Trim every head of every layer to the widths that one budget allots."""
-    widths = [held(store.visual.mean).shape[-1] for store in stores]
-    tokens = [held(store.visual.lengths) for store in stores]
-    budgets = [channels_kept(d, how.keep) for d in widths]
-    for_keys = allot([held(store.key_energy) for store in stores], budgets, tokens)
-    for_values: list[Tensor | None] = [None] * len(stores)
-    if how.values == "rotate":
-        budgets = [channels_kept(d, how.keep_values) for d in widths]
-        for_values[:] = allot([held(store.value_energy) for store in stores], budgets, tokens)
-    for store, keys, values in zip(stores, for_keys, for_values, strict=True):
-        store.visual = _narrowed(store.visual, keys, values, how.cache_dtype)
-        store.key_energy = store.value_energy = None
-
-
 def _rotated_keys(layers: LayerGroup, how: RotationOptions) -> dict[str, Tensor]:
-    """K~, what turns a query, mu, and each column's energy where widths are adaptive."""
+    """K~, what turns a query, and mu."""
     keys, lengths = layers.of("keys"), layers.of("lengths")
     mean, covariance = layers.cached(
         "covariance", lambda: rotation.centred_covariance(keys, lengths)
     )
-    forward, back, energy = _key_bases(layers, how, covariance)
+    forward, back = _key_bases(layers, how, covariance)
     kept = rotation.project(keys, mean, forward, lengths)
-    found = {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
-    return found if energy is None else found | {"key_energy": energy * _logit_unit(layers, how)}
-
-
-def _rotated_values(layers: LayerGroup, how: RotationOptions) -> dict[str, Tensor]:
-    """V~ in the output metric, what turns it back, mu_v, and energies where widths are adaptive."""
-    values, lengths = layers.of("values"), layers.of("lengths")
-    d = values.shape[-1]
-    r = channels_kept(d, how.keep_values)
-    mean, covariance = layers.cached(
-        "value covariance", lambda: rotation.centred_covariance(values, lengths)
-    )
-    root = inverse = torch.eye(d, device=values.device)
-    metrics = [part.value_metric for part in layers.parts if part.value_metric is not None]
-    if metrics:
-        root, inverse = (layers.spread(each) for each in zip(*metrics, strict=True))
-    weighted = root @ covariance @ root
-    basis, energy = _top_basis(layers, "values", weighted, r, how)
-    found = {
-        "values": rotation.project(values, mean, root @ basis, lengths),
-        "value_basis": (basis.transpose(-1, -2) @ inverse).to(values.dtype),
-        "value_mean": mean,
-    }
-    if energy is None:
-        return found
-    return found | {"value_energy": energy / lengths.clamp(min=1)[:, None, None]}
-
-
-def _in_eight_bits(layers: LayerGroup, found: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
-    """Keys and Values as `kind`, with their scales."""
-    values = found["values"] if "values" in found else layers.of("values")
-    visual = store_in_eight_bits(Visual(found["keys"], values), layers.of("lengths"), kind)
-    return {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
+    return {"keys": kept, "basis": back.to(keys.dtype), "mean": mean}
 
 
 def _key_bases(
     layers: LayerGroup, how: RotationOptions, covariance: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """F and B [L * B, Hkv, d, k], and each column's energy where widths are adaptive."""
+) -> tuple[Tensor, Tensor]:
+    """F and B [L * B, Hkv, d, k]."""
     d, sigma = covariance.shape[-1], _weights(layers, how)
     k = channels_kept(d, how.keep)
     mixes = sigma is not None and how.metric == "paper" and k < d
@@ -200,21 +140,21 @@ def _key_bases(
         few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
         sigma = sigma.masked_fill(few[:, None, None], 1.0)
     known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
-    if known and how.widths == "uniform":
-        basis, energy = layers.spread([each[..., :k].to(covariance) for each in known]), None
+    if known:
+        basis = layers.spread([each[..., :k].to(covariance) for each in known])
     else:
         what = "keys" if sigma is not None else "keys as they are"
         if mixes and how.solver == "eigh" and bool(few.any()):
             what = f"keys for {k}"  # not another width's
-        basis, energy = _top_basis(layers, what, covariance, k, how, sigma)
+        basis = _top_basis(layers, what, covariance, k, how, sigma)
         if sigma is not None and mixes and covariance.device.type == "cpu":
             whole = _holds_all(covariance, sigma, basis)
             if bool((whole & ~few[:, None]).any()):
                 plain = sigma.masked_fill(whole[..., None], 1.0)
-                basis, energy = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
+                basis = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
     if how.metric != "consistent" or sigma is None:
-        return basis, basis, energy
-    return sigma[..., None] * basis, basis / sigma[..., None], energy
+        return basis, basis
+    return sigma[..., None] * basis, basis / sigma[..., None]
 
 
 def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
@@ -238,16 +178,6 @@ def _weights(layers: LayerGroup, how: RotationOptions) -> Tensor | None:
     )
 
 
-def _logit_unit(layers: LayerGroup, how: RotationOptions) -> Tensor:
-    """[L * B, Hkv, 1]: from an energy in normalised weights to the variance of a token's logit."""
-    keys, alive = layers.of("keys"), layers.of("window_alive")
-    real = layers.of("queries").shape[1] // keys.shape[1] * alive.sum(1)
-    sigma = rotation.query_weights(layers.of("queries"), keys.shape[1], alive)
-    mean = sigma.mean(-1) if how.weighting != "none" else sigma.square().mean(-1).sqrt()
-    count = (real * layers.of("lengths")).clamp(min=1) * keys.shape[-1]
-    return (mean.square() / count[:, None])[..., None]
-
-
 def _top_basis(
     layers: LayerGroup,
     what: str,
@@ -255,48 +185,17 @@ def _top_basis(
     k: int,
     how: RotationOptions,
     sigma: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """The basis of k columns, or of all that adaptive widths may take with their energies.
-
-    Found once; every k is a slice of one eigendecomposition.
-    """
+) -> Tensor:
+    """The basis of k columns, found once; every k is a slice of one eigendecomposition."""
     d, solver = covariance.shape[-1], how.solver
-    if how.widths == "adaptive":
-        cap, nested = min(d, ADAPTIVE_CAP * k), rotation.nested_basis
-        return layers.cached((what, cap), lambda: nested(covariance, cap, sigma))
     if solver == "eigh" or k >= d:
         vectors, _ = layers.cached((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
-        return vectors[..., :k].contiguous(), None
+        return vectors[..., :k].contiguous()
     if solver == "paper":
         matrix = rotation.weighted(covariance, sigma)
-        return layers.cached((what, k, solver), lambda: rotation.printed_basis(matrix, k)), None
+        return layers.cached((what, k, solver), lambda: rotation.printed_basis(matrix, k))
     top = rotation.top_basis
-    return layers.cached((what, k, solver), lambda: top(covariance, k, solver, sigma)), None
-
-
-def _narrowed(visual: Visual, keys: Tensor, values: Tensor | None, kind: str) -> Visual:
-    """Trim heads to `keys` and `values` channels each [B, Hkv], then store them as `kind`."""
-    if kind != "model":
-        if values is not None:  # trimmed coordinates must not count in a token's scale
-            kept = head_mask(values, visual.values.shape[-1])[:, :, None]
-            visual = visual._replace(values=visual.values.masked_fill(~kept, 0.0))
-        visual = store_in_eight_bits(visual, held(visual.lengths), kind)
-    mask = head_mask(keys)
-    widest = mask.shape[-1]
-    trimmed, offsets = narrow(visual.keys, keys)
-    scale = None if visual.key_scale is None else visual.key_scale[..., :widest].contiguous()
-    visual = visual._replace(
-        keys=trimmed, key_widths=keys, key_offsets=offsets, key_scale=scale,
-        basis=held(visual.basis)[..., :widest] * mask[:, :, None], tokens=visual.keys.shape[2],
-    )  # fmt: skip
-    if values is None:
-        return visual
-    mask = head_mask(values)
-    trimmed, offsets = narrow(visual.values, values)
-    return visual._replace(
-        values=trimmed, value_widths=values, value_offsets=offsets,
-        value_basis=held(visual.value_basis)[:, :, : mask.shape[-1]] * mask[..., None],
-    )  # fmt: skip
+    return layers.cached((what, k, solver), lambda: top(covariance, k, solver, sigma))
 
 
 def held(thing: Any) -> Any:

@@ -9,11 +9,8 @@ Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_
       reads them behind the prompt and forgets them.
 Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
 
-Beyond the paper: values="rotate" stores V~ = (V - mu_v) S_o U_r, the centred PCA of the Values in
-the output projection's metric S_o, rotated back once per head after the softmax; widths="adaptive"
-gives each head the channels of most energy under one budget for the model;
-cache_dtype="fp8" or "int8" stores the rest in 8 bits. bits=b replaces all of these:
-every rotated channel of Keys and Values gets bits by its energy, b a number on average. smaller=t
+Beyond the paper: bits=b gives every rotated channel of Keys and Values bits by its energy, b a
+number on average. smaller=t
 does the same until the visual tokens of a prompt take t times fewer bytes, with everything counted.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
@@ -31,7 +28,6 @@ from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.methods import rotation
 from rotatek.methods.channels.ablation_tables import studies
-from rotatek.methods.channels.adaptive_widths import allot, beside, heads_of
 from rotatek.methods.channels.base import (
     Axes,
     ChannelMethod,
@@ -41,14 +37,10 @@ from rotatek.methods.channels.base import (
     Study,
     full_visual,
     running_share,
-    text_dtype_option,
-    text_window_option,
 )
 from rotatek.methods.channels.batched_rotation import (
-    ADAPTIVE_CAP,
     PENDING_BYTES,
     RotateKStore,
-    adapt,
     held,
     pending_bytes,
     ready,
@@ -75,7 +67,7 @@ from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bas
 from rotatek.methods.shares import channels_kept
 
 WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
-REPLACED: Final = ("keep", "solver", "widths", "values", "keep_values", "cache_dtype")  # by bits
+REPLACED: Final = ("keep", "solver")  # by bits
 FORMS: Final = ("bits", "smaller")  # in which bits are given
 
 
@@ -102,7 +94,7 @@ class RotateK(RotationOptions):
         None,
         "Bits a number",
         "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; replaces "
-        "dropped channels, widths and cache_dtype (beyond the paper)",
+        "dropped channels (beyond the paper)",
         kind="number",
         low=LEAST_BITS,
         high=PLAIN,
@@ -127,8 +119,6 @@ class RotateK(RotationOptions):
         [("model", "all layers"), ("layers", "a few layers at a time where prompts are long")],
         place="hidden",
     )
-    text_dtype: str = text_dtype_option()
-    text_window: int = text_window_option()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,11 +130,6 @@ class RotateK(RotationOptions):
                     object.__setattr__(self, one.name, one.default)
             return
         object.__setattr__(self, "allot", "model")  # there is nothing to be shared
-        if self.keep_values < 1:
-            object.__setattr__(self, "values", "rotate")
-        if self.widths == "adaptive" and self.weighting == "paper":
-            # Eigenvalues of different heads are comparable only in the consistent metric.
-            object.__setattr__(self, "weighting", "consistent")
 
     def compress(self, states: LayerStates) -> Store:
         """Measure, allot and pack one layer by itself."""
@@ -178,20 +163,16 @@ class RotateK(RotationOptions):
         """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
-        are kept in full, and copied once while they are joined. With adaptive widths or bits all
-        heads share one budget, which is divided when all layers have been measured. Where a
+        are kept in full, and copied once while they are joined. With bits all heads share one
+        budget, which is divided when all layers have been measured. Where a
         sample's pending layers take `WAITING_BYTES`, `allot="layers"` gives them their part of it,
         and their full Keys and Values are freed.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
-        # 8 bits are rounded from float32: twice the full Keys and Values, several times over
-        most = PENDING_BYTES if self.cache_dtype == "model" else PENDING_BYTES // 8
-        for alike in ready(rotated, most, last):
+        for alike in ready(rotated, PENDING_BYTES, last):
             rotate(alike, self)
             pause()
-        if last and rotated and self.widths == "adaptive":
-            adapt(rotated, self)
         waiting = [store for store in with_bits if store.pending is not None]
         unmeasured = [store for store in waiting if store.group is None]
         # the kernel writes no scores and nothing in float32, plain PyTorch several of both
@@ -217,14 +198,9 @@ class RotateK(RotationOptions):
         return load(self.calibration, layers)
 
     @property
-    def recent_text(self) -> int | None:
-        """`text_window` where `text_dtype` asks for it."""
-        return None if self.text_dtype == "model" else self.text_window
-
-    @property
     def weighs_values(self) -> bool:
-        """Rotated Values are found in the output projection's metric."""
-        return self.values == "rotate" or self.bits_a_number is not None
+        """Values that get bits are rotated in the output projection's metric."""
+        return self.bits_a_number is not None
 
     @property
     def key_share(self) -> float:
@@ -233,8 +209,8 @@ class RotateK(RotationOptions):
 
     @property
     def value_share(self) -> float:
-        """Share of the Value channels, or of their bits or bytes, that stays."""
-        return self._share(self.keep_values)
+        """All of the Value channels, or the share of their bits or bytes that stays."""
+        return self._share(1.0)
 
     def _share(self, keep: float) -> float:
         """What stays: of channels, or where these have bits, of 16 a number."""
@@ -268,18 +244,15 @@ class RotateK(RotationOptions):
 
     @property
     def adapts(self) -> bool:
-        """Adaptive widths give each head what its spectrum earns."""
-        return self.widths == "adaptive" or self.bits_a_number is not None
+        """Bits give each head what its spectrum earns."""
+        return self.bits_a_number is not None
 
     @property
     def extensions(self) -> str:
-        """`K + V, adaptive`, or `.75 bits`: the extensions of the paper."""
+        """`8 times smaller`, or `.75 bits`: the extensions of the paper."""
         parts = [] if self.bits is None else [f"{self.bits:g} bits"]
         parts += [] if self.smaller is None else [f"{self.smaller:g} times smaller"]
-        parts += ["K + V"] if self.values == "rotate" else []
-        parts += ["adaptive"] if self.widths == "adaptive" else []
-        parts += [self.cache_dtype] if self.cache_dtype != "model" else []
-        return ", ".join([*parts, *(["8-bit text"] if self.text_dtype != "model" else [])])
+        return ", ".join(parts)
 
     @classmethod
     def variants(cls) -> Mapping[str, ChannelMethod]:
@@ -288,10 +261,9 @@ class RotateK(RotationOptions):
 
     @classmethod
     def presets(cls) -> Mapping[str, ChannelMethod]:
-        """Channels alone, as in the paper; and both Keys and Values."""
+        """Channels alone, as in the paper; and bits."""
         return {
             "62 %: channels only": cls(keep=0.25),
-            "19 %: Keys + Values": cls(keep=0.13, widths="adaptive", keep_values=0.25),
             "5 %: twenty-fold": cls(bits=0.75),
         }
 
@@ -301,11 +273,8 @@ class RotateK(RotationOptions):
         return studies(cls)
 
     def of_paper(self) -> Self:
-        """Uniform widths of Keys alone, as numbers of the model."""
-        return replace(
-            self, widths="uniform", values="full", keep_values=1.0, cache_dtype="model", bits=None,
-            smaller=None, allot="model", text_dtype="model", text_window=32,
-        )  # fmt: skip
+        """A share of the Key channels, as numbers of the model."""
+        return replace(self, bits=None, smaller=None, allot="model")
 
     def yielding_to(self, chosen: Collection[str]) -> Self:
         """Without bits where an option is chosen that they replace, or another form of them."""
@@ -339,20 +308,12 @@ class RotateK(RotationOptions):
         return running_share(self.axes(head).spectrum)
 
     def key_widths(self, spectra: Tensor) -> Tensor:
-        """One budget for all heads where widths adapt; with bits, channels that get any."""
-        return (
-            self._with_bits(spectra)
-            if self.bits_a_number is not None
-            else self._allotted(spectra, self.keep, self.widths)
-        )
+        """The same for all heads; with bits, channels that get any."""
+        return self._widths(spectra, self.keep)
 
     def value_widths(self, spectra: Tensor) -> Tensor:
         """As `key_widths`, of the Values."""
-        if self.bits_a_number is not None:
-            return self._with_bits(spectra)
-        return self._allotted(
-            spectra, self.keep_values, self.widths if self.values == "rotate" else "uniform"
-        )
+        return self._widths(spectra, 1.0)
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
         """Bits of every rotated channel, by its spectrum alone."""
@@ -363,10 +324,6 @@ class RotateK(RotationOptions):
         claims = [BitDemand(own[None, None], some, 0, own.shape[-1]) for own in heads_of(spectra)]
         depths = allot_bits(claims, min(bits, DEEPEST))
         return beside([own[0, 0] for own in depths], spectra)
-
-    def number_bits(self, itemsize: int) -> int:
-        """Eight where the numbers are stored so."""
-        return 8 * itemsize if self.cache_dtype == "model" else 8
 
     def water_level(self, spectra: Tensor) -> float | None:
         """Between the weakest granule of any head that gets bits and the strongest that gets none.
@@ -383,36 +340,22 @@ class RotateK(RotationOptions):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
-    def _with_bits(self, spectra: Tensor) -> Tensor:
-        depths = self.key_bits(spectra)
-        got = spectra >= 0 if depths is None else depths > 0
-        return got.sum(-1, dtype=torch.int32)
-
-    @staticmethod
-    def _allotted(spectra: Tensor, keep: float, widths: str) -> Tensor:
+    def _widths(self, spectra: Tensor, keep: float) -> Tensor:
+        if self.bits_a_number is not None:
+            depths = self.key_bits(spectra)
+            return (spectra >= 0 if depths is None else depths > 0).sum(-1, dtype=torch.int32)
         rows = heads_of(spectra)
-        kept = [channels_kept(row.shape[-1], keep) for row in rows]
-        if widths == "uniform":
-            each = zip(rows, kept, strict=True)
-            return beside([torch.full(row.shape[:1], k).int() for row, k in each], spectra)
-        capped = [r[None, :, : ADAPTIVE_CAP * k] for r, k in zip(rows, kept, strict=True)]
-        return beside([own[0] for own in allot(capped, kept)], spectra)
+        kept = [torch.full(row.shape[:1], channels_kept(row.shape[-1], keep)) for row in rows]
+        return beside([each.int() for each in kept], spectra)
 
     def head_bytes(
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
-        """Keys, Values, bases, means and scales; where widths adapt, where each block begins."""
+        """Keys, Values, bases and means."""
         if self.bits_a_number is not None:
             return self._bit_bytes(keys + values, tokens, d, itemsize)
-        eight = self.cache_dtype != "model"
-        total = super().head_bytes(keys, values, tokens, d, 1 if eight else itemsize)
-        for widths, rotated in ((keys, True), (values, self.values == "rotate")):
-            if rotated:  # a layer's bases are as wide as its widest head
-                total = total + itemsize * d * widths.amax(1, keepdim=True).long() + 4 * d
-                total = total + (4 + 8 if self.widths == "adaptive" else 0)
-        if eight:  # a scale for each Key channel, each token's Values, and the head
-            total = total + 4 * keys.amax(1, keepdim=True).long() + 2 * tokens.long() + 4
-        return total
+        total = super().head_bytes(keys, values, tokens, d, itemsize)
+        return total + itemsize * d * keys.amax(1, keepdim=True).long() + 4 * d
 
     def _bit_bytes(self, columns: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Bytes of heads with the mean bits, and so many columns of their bases."""
@@ -424,6 +367,23 @@ class RotateK(RotationOptions):
         numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
         column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
         return numbers + columns.long() * column + 2 * itemsize * d
+
+
+def heads_of(spectra: Tensor) -> list[Tensor]:
+    """Each layer's spectra [heads, d] from [layers, heads, d], which is negative where a layer has
+    fewer heads or its heads fewer channels than another's."""
+    there = spectra >= 0
+    heads, widths = there[:, :, 0].sum(1).tolist(), there[:, 0].sum(1).tolist()
+    return [own[:n, :d] for own, n, d in zip(spectra, heads, widths, strict=True)]
+
+
+def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    """Each layer's numbers, [heads] or [heads, d], as one tensor, 0 where it has none; like: the
+    spectra [layers, heads, d] of `heads_of`."""
+    found = parts[0].new_zeros(like.shape[: parts[0].dim() + 1])
+    for whole, part in zip(found, parts, strict=True):
+        whole[tuple(slice(size) for size in part.shape)] = part
+    return found
 
 
 def _a_sample(waiting: Sequence[BitStore]) -> float:

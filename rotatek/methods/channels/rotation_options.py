@@ -1,11 +1,11 @@
 """RotateK's options, by which `rotatek.methods.channels.batched_rotation` computes.
 
-`rotatek.methods.channels.rotatek.RotateK` adds bits and text types, and explains them all.
+`rotatek.methods.channels.rotatek.RotateK` adds bits, and explains them all.
 """
 
 from dataclasses import dataclass
 
-from rotatek.methods.channels.base import ChannelMethod, cache_dtype_option, keep_option
+from rotatek.methods.channels.base import ChannelMethod, keep_option
 from rotatek.methods.options import choice, option
 
 
@@ -37,27 +37,6 @@ class RotationOptions(ChannelMethod):
         ],
         place="hidden",
     )
-    widths: str = choice(
-        "uniform",
-        "Widths of the heads",
-        "one width for all heads, or channels by each head's spectrum (beyond the paper)",
-        [("uniform", "the same for all"), ("adaptive", "each head gets what it needs")],
-        place="beyond",
-    )
-    values: str = choice(
-        "full",
-        "Values",
-        "full, or rotated like the Keys (beyond the paper); keep_values below 1 rotates them",
-        [("full", "as they are"), ("rotate", "rotated")],
-        place="hidden",
-    )
-    keep_values: float = option(
-        1.0,
-        "Value channel sparsity",
-        "share of the Value channels that stays, in (0, 1] (beyond the paper)",
-        kind="fraction",
-        place="beyond",
-    )
     calibration: str | None = option(
         None,
         "Calibration file",
@@ -65,7 +44,6 @@ class RotationOptions(ChannelMethod):
         kind="path",
         place="hidden",
     )
-    cache_dtype: str = cache_dtype_option()
 
     @property
     def asks_generally(self) -> bool:
@@ -75,6 +53,4 @@ class RotationOptions(ChannelMethod):
     @property
     def metric(self) -> str:
         """The form of the weights: with general questions, that of the default."""
-        if self.weighting != "general":
-            return self.weighting
-        return "consistent" if self.widths == "adaptive" else "paper"
+        return "paper" if self.weighting == "general" else self.weighting

@@ -22,7 +22,7 @@ class Store:
             others of its kind; one that does not has attention calls of its own.
     """
 
-    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "value_scale")
+    per_token: ClassVar[tuple[str, ...]] = ("keys", "values")
 
     visual: Visual
 
@@ -32,10 +32,7 @@ class Store:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors, without `shared`."""
-        parts = {
-            "keys": "visual_keys", "key_scale": "visual_keys", "values": "visual_values",
-            "value_scale": "visual_values", "value_top": "visual_values", "lengths": "lengths",
-        }  # fmt: skip
+        parts = {"keys": "visual_keys", "values": "visual_values", "lengths": "lengths"}
         for name, value in self.visual._asdict().items():
             if isinstance(value, Tensor):
                 part = "masks" if name == "index" else parts.get(name, "bases")
@@ -62,7 +59,7 @@ class Store:
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""
         visual = self.visual
-        if visual.key_planes is not None or 1 in (visual.keys.dim(), visual.values.dim()):
-            raise ModeUnsupported("Beam search does not work with adaptive widths. Use greedy.")
+        if visual.key_planes is not None:
+            raise ModeUnsupported("Beam search does not work with `smaller`. Use greedy.")
         parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
         self.visual = Visual(*parts)

@@ -1,1 +1,0 @@
-"""A walk over every image-text-to-text class that the installed transformers knows."""
