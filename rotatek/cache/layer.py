@@ -33,7 +33,7 @@ class CompressedLayer(CacheLayerMixin):
     def __init__(self, index: int, rows: int) -> None:
         super().__init__()
         self.index = index
-        self.rows = rows  # logical rows of the prompt or turn, padding included
+        self.rows = rows  # logical rows of the prompt, padding included
         self.logical = 0
         self.store: Store | None = None
         self.text: TextBuffer | None = None
@@ -44,7 +44,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Count the tokens and send this layer along to the attention function."""
-        self.logical += self.rows if self.pending else key_states.shape[2]
+        self.logical += key_states.shape[2] if self.is_filled else self.rows
         return tag(key_states, self), value_states
 
     @abstractmethod
@@ -61,11 +61,6 @@ class CompressedLayer(CacheLayerMixin):
     def is_filled(self) -> bool:
         """Whether the prefill has been stored."""
         return self.text is not None
-
-    @property
-    def pending(self) -> bool:
-        """Whether the next rows are a prompt's, of which visual ones are compressed."""
-        return not self.is_filled
 
     def get_seq_length(self) -> int:
         """Logical tokens so far, pruned ones included."""

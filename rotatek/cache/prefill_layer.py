@@ -6,17 +6,15 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from kernels.dispatch import attend
-from kernels.reference import Text, Visual, expanded
+from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root
 from rotatek.bridge.fitness import window_of
 from rotatek.bridge.kv_sharing import lends
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
-from rotatek.cache.sliding_window import NOWHERE, window_view_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Rest
@@ -24,8 +22,6 @@ from rotatek.methods.channels.store import Store
 from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.tokens.base import TokenPruner
 from rotatek.methods.tokens.by_head import HeadPruner, as_one, measured
-
-Held = tuple[Tensor, Tensor, Tensor]  # Keys and Values [B, Hkv, N, d], and lengths [B]
 
 
 class Recorder(Protocol):
@@ -56,18 +52,17 @@ class PrefillCompressor:
         """Whether no store waits for anything."""
         return self.rest is None and not self.stores
 
-    def measure(self, states: LayerStates, seen: LayerStates, held: Tensor | None = None) -> Store:
+    def measure(self, states: LayerStates, seen: LayerStates) -> Store:
         """Measure one layer's visual tokens.
 
         Args:
             states: all of them.
             seen: those inside the layer's window, or `states`.
-            held: [B] how many of them, the first ones, were stored before; None if none were.
         """
         if self.recorder is not None:
             self.recorder.record(states)
         if isinstance(self.pruner, HeadPruner) and seen is states:
-            made = measured(self.pruner, self.method, seen, held)
+            made = measured(self.pruner, self.method, seen)
         else:
             made = [self.method.measure(seen)]
         self.stores += made
@@ -101,14 +96,9 @@ class PlannedLayer(CompressedLayer):
     def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
         super().__init__(index, plan.logical)
         self.plan, self.filling = plan, filling
-        self.turning = False  # whether `plan` is that of a later turn, which comes next
         self.first = True  # whether the present rows are a prompt's
-        self.turn: Held | None = None  # what a turn's rows see, where later layers borrow it
-
-    @property
-    def pending(self) -> bool:
-        """Whether the next rows are a prompt's or a turn's, of which visual ones are compressed."""
-        return self.turning or not self.is_filled
+        # What each of some further rows sees, where a window moves and later layers borrow it.
+        self.each: list[tuple[Visual | None, Text]] = []
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Become a filled layer again, with the axes of its calibration where it shares them."""
@@ -119,12 +109,8 @@ class PlannedLayer(CompressedLayer):
 
     def begin(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a prompt."""
-        self.plan, self.rows, self.turning = plan, plan.length, False
+        self.plan, self.rows = plan, plan.length
         self.filling.forget()
-
-    def begin_turn(self, plan: TokenPlan) -> None:
-        """Be ready for the rows of a later turn, which brings visual tokens."""
-        self.plan, self.rows, self.turning = plan, plan.length, True
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -134,30 +120,39 @@ class PlannedLayer(CompressedLayer):
         Args and result are those of `rotatek.bridge.attention.Layer.attend`.
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
-        self.first, self.turn = self.text is None, None
-        if self.pending:
-            out = full() if self.first else self._attend_behind(module, query, key, value, scale)
+        self.first, self.each = self.text is None, []
+        if self.text is None:
+            out: Tensor = full()
             self.plan.leave(module, out)
             self.store_prefill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
-        assert self.text is not None
         recorder = self.filling.recorder
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
             recorder.step(self.index, over_root(module, query))
         self.follow(0)
-        self.text.append(key, value)
-        return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+        if self.text.tables is None or query.shape[2] == 1:
+            self.text.append(key, value)
+            return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+        rows, lending = [], lends(module)
+        for one in zip(*(part.split(1, 2) for part in (query, key, value)), strict=True):
+            self.text.append(*one[1:])  # which may overwrite what the row before has seen
+            seen = self.visual(), self.text.read()
+            rows.append(attend(one[0], *seen, scale))
+            if lending:
+                held = seen[1]._replace(keys=seen[1].keys.clone(), values=seen[1].values.clone())
+                self.each.append((seen[0], held))
+        return torch.cat(rows, 2).transpose(1, 2)
 
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
         """As `rotatek.bridge.attention.Layer.lend`: nothing is stored."""
         if self.first:
             return full()
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
-        if self.turn is not None:
-            keys, values, mask = self.turn
-            mask = mask[:, :, -query.shape[2] :]
-            return sdpa_attention_forward(module, query, keys, values, mask, scaling=scale)[0]
+        if self.each:
+            seen = self.each[-query.shape[2] :]
+            rows = zip(query.split(1, 2), seen, strict=True)
+            return torch.cat([attend(q, *one, scale) for q, one in rows], 2).transpose(1, 2)
         assert self.text is not None
         return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
 
@@ -201,21 +196,11 @@ class PlannedLayer(CompressedLayer):
         states: LayerStates | None,
     ) -> LayerStates | None:
         """Store visual tokens compressed, and the others in the text buffer."""
-        self.turning = False
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
-        width, order, held = window_of(module), None, None
-        if self.text is not None and self.span is not None:
-            said, pool, order = self._turn_within(key, value, visual, text)
-        elif self.text is not None:
-            said, pool = Text(text.gather(key), text.gather(value), text.lengths), None
-            self.text.extend(said.keys, said.values, text)
-        else:
-            rows, pool = text, None
-            if width is not None:
-                rows, order, self.span = self.plan.window_view(width).to(key.device)
-            said = self._begin_text(key, value, rows.padded(TEXT_STEP))
-        if order is not None and order.longest == 0:
-            self.store = None
+        width, order = window_of(module), None
+        if width is not None:
+            text, order, self.span = self.plan.window_view(width).to(key.device)
+        said = self._begin_text(key, value, text.padded(TEXT_STEP))
         if visual.index.shape[1] == 0:
             return None
         read = self.plan.read_text()
@@ -223,12 +208,10 @@ class PlannedLayer(CompressedLayer):
             read = read.to(key.device)
             said = Text(read.gather(key), read.gather(value), read.lengths)
         if states is None:
-            kept = visual.gather(key), visual.gather(value), visual.lengths
-            if pool is None and self.store is not None:
-                old = self.store.read()
-                pool, held = joined(old, *kept), old.lengths
             states = LayerStates(
-                *(pool or kept),
+                visual.gather(key),
+                visual.gather(value),
+                visual.lengths,
                 over_root(module, window.gather(query)),
                 window.alive,
                 self.index,
@@ -236,7 +219,7 @@ class PlannedLayer(CompressedLayer):
                 gain=self.plan.gain,
                 text=said,
             )
-        self._store(module, key, states, order, held)
+        self._store(module, key, states, order)
         return states
 
     def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
@@ -251,10 +234,8 @@ class PlannedLayer(CompressedLayer):
         key: Tensor,
         states: LayerStates,
         order: Rows | None,
-        held: Tensor | None,
     ) -> None:
-        """Compress visual tokens; order: those that a window leaves, the newest first; held: [B] of
-        those that were stored before."""
+        """Compress visual tokens; order: those that a window leaves, the newest first."""
         seen = states
         if order is not None:
             if order.longest == 0:
@@ -267,123 +248,4 @@ class PlannedLayer(CompressedLayer):
         whole = seen is states
         states = replace(states, value_metric=metric, basis=basis)
         seen = states if whole else replace(seen, value_metric=metric, basis=basis)
-        self.store = filling.measure(states, seen, held)
-
-    def _turn_within(
-        self, key: Tensor, value: Tensor, visual: Rows, text: Rows
-    ) -> tuple[Text, Held | None, Rows]:
-        """Rebuild the text for a later turn's rows, without tokens that left the window.
-
-        Returns:
-            the text; the stored visual tokens with the turn's own (None where it has none); and
-            which of these are inside the window.
-        """
-        assert self.text is not None and self.span is not None
-        span, places, count = self.span, *self._turn_positions()
-        *held, number = self.text.opened()
-        spoken = torch.cat([span.places(number), _placed(places, text)], 1)
-        keys = torch.cat([held[0], text.gather(key)], 2)
-        values = torch.cat([held[1], text.gather(value)], 2)
-        shown = span.visual.masked_fill(span.visual < 0, NOWHERE)
-        shown = shown if self.store is not None else shown[:, :0]
-        if visual.longest:
-            shown = torch.cat([shown, _placed(places, visual)], 1)
-        rows, order, after = window_view_of(span.width, spoken, shown, count)
-        said = self._begin_text(keys, values, rows.padded(TEXT_STEP))
-        if not visual.longest:
-            self.span = replace(after, visual=span.visual if self.store is not None else shown)
-            return said, None, order
-        self.span = after
-        pool = visual.gather(key), visual.gather(value)
-        if self.store is not None:
-            old = expanded(self.store.read(), key.shape[-1])
-            pool = (
-                torch.cat([old[0].to(key), pool[0]], 2),
-                torch.cat([old[1].to(value), pool[1]], 2),
-            )
-        return said, (*pool, (shown < NOWHERE).sum(1, dtype=torch.int32)), order
-
-    def _turn_positions(self) -> tuple[Tensor, Tensor]:
-        """Indices [B, T] of a later turn's rows, and the number of tokens including them, [B]."""
-        assert self.text is not None and self.span is not None
-        lengths = self.text.lengths
-        places, count = (part.to(lengths.device) for part in self.plan.token_positions())
-        before = self.span.counted(lengths)
-        return torch.where(places < NOWHERE, places + before[:, None], NOWHERE), count + before
-
-    def _attend_behind(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scale: float
-    ) -> Tensor:
-        """Attention of a later turn: over the stored tokens, and causally over its own rows.
-
-        Args and result are those of `attend`.
-        """
-        assert self.text is not None
-        *text, number = self.text.opened()
-        keys, values = [text[0].to(key), key], [text[1].to(value), value]
-        seen = [number >= 0]
-        if self.store is not None:
-            visual = self.store.read()
-            held = expanded(visual, key.shape[-1])
-            keys, values = [held[0].to(key), *keys], [held[1].to(value), *values]
-            alive = alive_rows(visual, held[0].shape[2], len(key))
-            if alive.dim() == 3:  # heads differ in what they keep
-                alive = alive.repeat_interleave(query.shape[1] // key.shape[1], 1)
-                seen = [part[:, None].expand(-1, query.shape[1], -1) for part in seen]
-            seen = [alive, *seen]
-        T = key.shape[2]
-        own = self.plan.mask
-        if own is None:
-            own = torch.ones(1, 1, T, T, dtype=torch.bool, device=key.device).tril()
-        stored = torch.cat(seen, -1)
-        stored = stored.view(len(key), -1, 1, stored.shape[-1]).expand(-1, -1, T, -1)
-        own = own.to(key.device).expand(len(key), stored.shape[1], -1, -1)
-        mask = torch.cat([stored, own], -1)
-        if self.span is not None:
-            mask = mask & self._within(number)
-        whole = torch.cat(keys, 2), torch.cat(values, 2), mask
-        self.turn = whole if lends(module) else None
-        return sdpa_attention_forward(module, query, *whole, scaling=scale)[0]
-
-    def _within(self, number: Tensor) -> Tensor:
-        """Bool [B, 1, T, N + M + T]: which visual tokens, text tokens (`number` [B, M]) and rows of
-        a later turn are inside the window of each of its rows."""
-        assert self.span is not None
-        own = self._turn_positions()[0]
-        visual = self.span.visual if self.store is not None else self.span.visual[:, :0]
-        places = torch.cat([visual, self.span.places(number), own], 1)
-        near = own[:, :, None] - places[:, None] < self.span.width
-        return near[:, None]
-
-
-def _placed(places: Tensor, rows: Rows) -> Tensor:
-    """The indices [B, n] of some rows, `NOWHERE` beyond each length; places: [B, T] of all."""
-    return places.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
-
-
-def alive_rows(visual: Visual, tokens: int, batch: int) -> Tensor:
-    """The entries of stored tokens that are real: bool [B, N], or [B, Hkv, N] by head."""
-    if visual.lengths is None:
-        return torch.ones(batch, tokens, dtype=torch.bool, device=visual.keys.device)
-    return torch.arange(tokens, device=visual.lengths.device) < visual.lengths[..., None]
-
-
-def joined(
-    visual: Visual, keys: Tensor, values: Tensor, lengths: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Stored and further visual tokens [B, Hkv, n, d], as the states of one layer.
-
-    A later turn's store is made anew from both: one basis, and one store to attend to. Tokens that
-    were dropped earlier stay dropped; the others keep their energy inside the new basis.
-
-    Returns:
-        Keys and Values [B, Hkv, N, d], zero beyond each length, and lengths [B].
-    """
-    old = expanded(visual, keys.shape[-1])
-    here = torch.arange(keys.shape[2], device=keys.device) < lengths[:, None]
-    alive = torch.cat([alive_rows(visual, old[0].shape[2], len(keys)), here], 1)
-    both = [torch.cat([a.to(b), b], 2) for a, b in zip(old, (keys, values), strict=True)]
-    if bool(alive.all()):
-        return both[0], both[1], alive.sum(-1, dtype=torch.int32)
-    rows = Rows.where(alive)
-    return rows.gather(both[0]), rows.gather(both[1]), rows.lengths
+        self.store = filling.measure(states, seen)

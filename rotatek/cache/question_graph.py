@@ -87,8 +87,6 @@ class QuestionGraphs:
         if shape is None or not (ours and cache.only_grows and _serves(model, ids)):
             return None
         cache.meet(model, {"input_ids": ids})
-        if not cache.only_grows:  # there are pictures, which will be compressed
-            return None
         with self._lock:
             found = self._chain(model, shape, ids, positions)
             if found is None:

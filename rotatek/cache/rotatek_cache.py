@@ -18,7 +18,6 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import accepted, is_watched
 from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
-from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.state_layers import (
     among_states,
     change,
@@ -48,8 +47,6 @@ from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, User
 from rotatek.methods.channels.base import ChannelMethod
 from rotatek.methods.rotation.stored_bases import LayerAxes, offered_axes
 from rotatek.methods.settings import USUAL, Settings
-from rotatek.methods.tokens import KeepAll
-from rotatek.methods.tokens.by_head import HeadPruner
 from rotatek.moved import warn_renamed
 
 log = logging.getLogger(__name__)
@@ -178,17 +175,17 @@ class RotateKCache(RewindableCache):
             return forward(**kwargs)
 
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
-        """See a call's arguments before the model does: `expect` what `generate` brings by itself.
+        """See a call's arguments before the model does.
 
         Args:
             model: that is called, or a part of it.
             given: arguments of the model's forward pass, or of its language model's.
 
         Raises:
-            ModeUnsupported: for assisted decoding, another model or another prompt, and behind a
-                call that broke off.
+            ModeUnsupported: for assisted decoding, another model or another prompt, pictures of a
+                later turn, and behind a call that broke off.
         """
-        owner = self._model()
+        owner, ids = self._model(), given.get("input_ids")
         if model is not owner and (owner is None or not _share_parts(model, owner)):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
@@ -200,7 +197,11 @@ class RotateKCache(RewindableCache):
                 "prompt again."
             )
         if self._filled:
-            self._look_for_pictures(given)
+            several = ids if ids is not None and ids.shape[1] > 1 else None
+            if several is not None and is_one_of(several, self._visual).any():
+                raise ModeUnsupported(
+                    "A filled cache takes no further pictures. Make one for the whole chat."
+                )
             if not torch.is_inference_mode_enabled():
                 for layer in key_layers(self):
                     layer.text.leave_inference()
@@ -211,7 +212,7 @@ class RotateKCache(RewindableCache):
             return
         if self._again:
             self._begin_again(given)
-        ids, kept = given.get("input_ids"), given.get("logits_to_keep")
+        kept = given.get("logits_to_keep")
         drafted = kept - 1 if isinstance(kept, int) else 0
         if drafted > 0 and ids is not None and ids.shape[1] == self.plan.length + drafted:
             raise not_assisted()
@@ -237,13 +238,14 @@ class RotateKCache(RewindableCache):
 
     @property
     def only_grows(self) -> bool:
-        """Whether it is filled, has no states, windows or recorder, no picture comes next, no graph
-        writes to its text, and its `graph` is on."""
+        """Whether it is filled, has no states, windows or recorder, no graph writes to its text,
+        and its `graph` is on."""
         return (
             self.graph
             and not state_layers(self)
             and all(
-                not (layer.pending or layer.text.static)
+                layer.text is not None
+                and not layer.text.static
                 and layer.span is None
                 and layer.filling.recorder is None
                 for layer in key_layers(self)
@@ -284,48 +286,6 @@ class RotateKCache(RewindableCache):
         for layer in key_layers(self):
             layer.begin(self.plan)
         self._again = False
-
-    def expect(self, inputs: Mapping[str, Tensor]) -> None:
-        """Mark the visual tokens of a later turn; `generate` does it by itself.
-
-        The model's next call must have exactly these tokens. Its visual tokens are compressed at
-        its end, together with the stored ones: a layer keeps one store, with one basis.
-
-        Args:
-            inputs: `input_ids` [B, T] or `visual` [B, T] bool, of the new tokens only, and
-                `attention_mask` where some of them are padding: [B, T], or of all tokens so far.
-
-        Raises:
-            ModeUnsupported: where the pruner acts before the language model, so that these ids
-                may be of pruned tokens (give `visual`), or keeps other tokens in every head.
-        """
-        pruner, visual = self.settings.pruning, inputs.get("visual")
-        if visual is None:
-            visual = is_one_of(inputs["input_ids"], self._visual)
-            if pruner.stage == "encoder" and bool(visual.any()):
-                raise _embed_first(self.settings)
-        if isinstance(pruner, HeadPruner) and not pruner.even and bool(visual.any()):
-            raise ModeUnsupported(
-                f"{pruner.label} keeps other tokens in every head, to which later pictures cannot "
-                "be added. Show all pictures in the first question."
-            )
-        pruner = pruner if bool(visual.any()) else KeepAll()
-        mask = inputs.get("attention_mask")
-        T = visual.shape[1]
-        valid = torch.ones_like(visual) if mask is None else mask[:, -T:].bool()
-        plan = TokenPlan(Layout(visual, valid, WINDOW), pruner, self.plan.layers, behind=True)
-        self.plan = plan
-        for layer in key_layers(self):
-            layer.begin_turn(plan)
-
-    def _look_for_pictures(self, given: Mapping[str, Any]) -> None:
-        """Call `expect` for a call with several ids and pictures, if the caller has not."""
-        ids, layers = given.get("input_ids"), key_layers(self)
-        if not isinstance(ids, Tensor) or ids.shape[1] == 1 or layers[0].pending:
-            return
-        if any(la.span is not None for la in layers) or is_one_of(ids, self._visual).any():
-            names = ("input_ids", "attention_mask")
-            self.expect({name: given[name] for name in names if given.get(name) is not None})
 
     def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
         """The kind of a call with one token; None for one that has to run normally."""

@@ -98,23 +98,6 @@ class WindowPositions:
         seen = torch.searchsorted((-self.visual).contiguous(), -below.clamp(min=-1).contiguous())
         return WindowSchedule(first, slots, held, seen.int())
 
-    def places(self, numbers: Tensor) -> Tensor:
-        """Indices of text tokens; numbers: of each among them, -1 for none.
-
-        Returns:
-            int32 of that shape, `NOWHERE` for none.
-        """
-        known, first = self.text, (self.text < NOWHERE).sum(1, keepdim=True)
-        if known.shape[1] == 0:
-            known = torch.full_like(self.count[:, None], NOWHERE)
-        place = known.gather(1, numbers.clamp(0, known.shape[1] - 1))
-        place = torch.where(numbers < first, place, self.count[:, None] + numbers - first)
-        return torch.where(numbers < 0, NOWHERE, place).int()
-
-    def counted(self, lengths: Tensor) -> Tensor:
-        """[B] tokens there are, once the text counts `lengths` [B]."""
-        return self.count + lengths - (self.text < NOWHERE).sum(1, dtype=torch.int32)
-
     def changed(self, change: Callable[[Tensor], Tensor]) -> "WindowPositions":
         """The same for other samples."""
         parts: Any = {name: change(getattr(self, name)) for name in ("text", "visual", "count")}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.reference import Text
-from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowSchedule
 from rotatek.errors import ModeUnsupported
 
@@ -167,17 +167,6 @@ class TextBuffer:
         if self.lengths.is_inference() or self.keys.is_inference():
             self.static = False  # no graph writes to the copies
             self.select(torch.clone)
-
-    def extend(self, keys: Tensor, values: Tensor, rows: Rows) -> None:
-        """Add the real ones of some tokens [B, Hkv, n, d], gathered by `rows`."""
-        keys, values = keys[:, :, : rows.longest], values[:, :, : rows.longest]
-        if not (self.ragged or rows.ragged):
-            self.append(keys, values)
-            return
-        self.ragged = True
-        if rows.longest:
-            self.append(keys, values, rows.lengths.to(self.lengths))  # and some slots more
-        self.longest = int(self.lengths.max())
 
     def mark(self) -> Mark:
         """For `rewind`."""

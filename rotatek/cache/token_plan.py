@@ -10,7 +10,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.bridge.narrowing import (
     Narrowing,
-    causal_mask,
     narrow_mask,
     rows_mask,
     seen_by,
@@ -42,12 +41,7 @@ class TokenPlan:
     one of them are dropped for the layers with a state that follow, too, which never read them.
     """
 
-    def __init__(
-        self, layout: Layout, pruner: TokenPruner, layers: int, *, behind: bool = False
-    ) -> None:
-        self.behind = behind  # whether it is a later turn's: there are tokens before its rows
-        self.mask: Tensor | None = None  # of a later turn's rows in the layer now being filled
-        self._unpadded = behind and bool(layout.valid.all())
+    def __init__(self, layout: Layout, pruner: TokenPruner, layers: int) -> None:
         self.pruner = pruner
         self.layers = layers
         self.length = layout.length
@@ -189,20 +183,19 @@ class TokenPlan:
         self._entering = hidden
         if self._source is not None:
             self._lent[layer] = self._source, self._layout.valid
-        elif self.prunes and not self.behind:
+        elif self.prunes:
             every = torch.arange(self.length, device=self._layout.valid.device)
             self._lent[layer] = every.expand_as(self._layout.valid), self._layout.valid
-        if self._source is None and not self.behind:
+        if self._source is None:
             return None
         if not attends:
             valid = self._layout.valid.to(hidden.device)
-            padded = None if bool(valid.all()) else valid
-            return None if self._source is None else Narrowing(hidden, self._source, padded)
+            return Narrowing(hidden, self._source, None if bool(valid.all()) else valid)
         kind = id(mask), window  # the caller holds its mask as long as the prefill runs
         if kind not in self._masks:
-            self._masks[kind] = self._mask_among_rows(mask, window)
-        self.mask = self._masks[kind]
-        return None if self._source is None else Narrowing(hidden, self._source, self.mask)
+            seen = seen_by(mask, self.length)
+            self._masks[kind] = narrow_mask(seen, self._source, self._layout.valid, window)
+        return Narrowing(hidden, self._source, self._masks[kind])
 
     def borrow(self, lender: int, hidden: Tensor, window: int | None = None) -> Narrowing | None:
         """The rows of a layer behind all those with a cache, which sees the rows of `lender`.
@@ -234,16 +227,6 @@ class TokenPlan:
             aside = layout.aside
             aside = None if aside is None else aside.repeat_interleave(times, 0)
             self._begin(Layout(visual, valid, layout.window, aside))
-
-    def _mask_among_rows(self, given: Any, window: int | None) -> Tensor | None:
-        """The model's mask of all rows, for those that are left and among themselves."""
-        assert self._layout is not None
-        mask = seen_by(given, self.length)
-        if mask is not None and self.behind:  # it has columns for what came before, too
-            mask = mask[..., -self.length :] if self._unpadded else None
-        if self._source is not None:
-            return narrow_mask(mask, self._source, self._layout.valid, window)
-        return causal_mask(self._layout.valid) if mask is None else mask
 
     def addition(self, layer: int) -> Tensor | None:
         """Additions behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
@@ -329,7 +312,7 @@ class TokenPlan:
     def end(self) -> None:
         """Let go of what the prefill needed: it is over."""
         self._layout = self._all = self._rows = self._source = None
-        self._memory = self.mask = self._entering = self.norm = None
+        self._memory = self._entering = self.norm = None
         self._masks.clear()
         self._views.clear()
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from PIL.Image import Image
-
 from rotatek.errors import UserError
 from rotatek.inputs.request import Asked as Question
 from rotatek.inputs.request import Request
@@ -15,13 +13,11 @@ from rotatek.methods.settings import Settings
 @dataclass(frozen=True)
 class RemoteRequest:
     """A question of a conversation; answer: the reply to it, where there is one column;
-    images: its new pictures, after the first question's; sampling: how its tokens are chosen, with
-    a seed where they are drawn."""
+    sampling: how its tokens are chosen, with a seed where they are drawn."""
 
     question: Question
     max_new_tokens: int
     answer: str = ""
-    images: tuple[Image, ...] = ()
     sampling: Sampling = GREEDY
 
 

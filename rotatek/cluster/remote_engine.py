@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,7 @@ from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.request import Request, clean_question, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import scaled_size
 from rotatek.methods.settings import Settings
@@ -117,8 +117,7 @@ class RemoteConversation:
 
     def bytes(self) -> ByteCount:
         """Live bytes of the caches, as the replica counted them, and of this process's pictures."""
-        later = [image for asked in self.past for image in asked.images]
-        held = (*self.request.images, *later)
+        held = self.request.images
         pixels = sum(3 * image.width * image.height for image in held)
         return ByteCount(total=self.kv_bytes + pixels)
 
@@ -306,13 +305,11 @@ class RemoteEngine(Engine):
         question: str,
         max_new_tokens: int = 64,
         stop: StopFlag | None = None,
-        images: Image | Sequence[Image] = (),
         sampling: Sampling = GREEDY,
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
         question, length = clean_question(question), whole_tokens(max_new_tokens)
-        pictures = make_request(images, question).images if images else ()
-        asked = RemoteRequest(question, length, images=pictures, sampling=sampling.seeded())
+        asked = RemoteRequest(question, length, sampling=sampling.seeded())
         if not conversation.is_open:
             raise ConversationGone
         if conversation.turns >= self.limits.turns:

@@ -149,17 +149,12 @@ class Replica:
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         question: Any = asked.question  # a text, or texts and pictures
-        return self.engine.follow(
-            talk, question, asked.max_new_tokens, stop, asked.images, asked.sampling
-        )
+        return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.sampling)
 
 
 def _as_text(job: Job, request: Request) -> Request | None:
-    """The complete conversation as one request; None where it is too long for one, or where later
-    questions have pictures."""
+    """The complete conversation as one request; None where it is too long for one."""
     assert job.asked is not None
-    if any(turn.images for turn in (*job.past, job.asked)):
-        return None
     chat: list[Message] = [*request.messages]
     for turn, later in zip(job.past, (*job.past[1:], job.asked), strict=True):
         asked = later.question if isinstance(later.question, tuple) else (later.question,)

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.token_plan import is_one_of
 from rotatek.engine import sequences
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.decode import feed, feed_turn
+from rotatek.engine.decode import feed
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
 from rotatek.inputs.messages import Message
-from rotatek.inputs.prompt import encode_follow_up, encode_text, expand_images
+from rotatek.inputs.prompt import encode_follow_up, encode_text
 from rotatek.inputs.request import Asked
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
@@ -181,40 +179,33 @@ def check_room(conversation: Conversation, tokens: int, turns: int, limit: int |
         raise ConversationOver
 
 
-def turn_of(
-    vlm: VisionLanguageModel, question: Asked, pictures: Sequence[Image.Image] = ()
-) -> Prompt:
+def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
     """A follow-up question as the model's input: from the end of an answer to the next one's start.
 
     Args:
         vlm: the model.
-        question: clean text, with its pictures before it, or texts and pictures.
-        pictures: of this question, numbered after those of earlier turns.
+        question: clean text, or several.
     """
-    pixels = vlm.preprocess(pictures) if pictures else Pixels({}, (), (), (), ())
     template = vlm.tokenizer.chat_template or vlm.template
-    ids = encode_follow_up(vlm.tokenizer, question, template, pixels.texts, vlm.placeholder)
-    tensor = torch.tensor([expand_images(ids, vlm.visual_ids, pixels.runs)], device=vlm.device)
+    ids = encode_follow_up(vlm.tokenizer, question, template)
+    tensor = torch.tensor([ids], device=vlm.device)
     words = question if isinstance(question, str) else Message("user", question).text
     asked = encode_text(vlm.tokenizer, words)
     return Prompt(
         tensor,
-        is_one_of(tensor, vlm.visual_ids),
-        pixels,
+        torch.zeros_like(tensor, dtype=torch.bool),
+        Pixels({}, (), (), (), ()),
         torch.tensor(asked, dtype=torch.long, device=vlm.device),
     )
 
 
-def feed_follow_up(
-    vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt, seen: Embedded | None = None
-) -> Tensor:
+def feed_follow_up(vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt) -> Tensor:
     """Feed the last answer's remaining tokens, then a question.
 
     Args:
         vlm: the model.
         column: its cache grows; it is ready to decode afterwards.
         turn: of `turn_of`.
-        seen: the turn embedded, where it has pictures.
 
     Returns:
         Next-token logits [1, vocabulary] in float32.
@@ -223,16 +214,9 @@ def feed_follow_up(
     if isinstance(column.cache, RotateKCache):
         column.cache.make_growing()
     start = column.first_position + column.grown
-    if seen is not None:
-        ids = torch.tensor([unseen], device=vlm.device, dtype=torch.long)
-        if unseen:
-            feed(vlm, ids, start, column.cache)
-        logits, placed, ms = feed_turn(vlm, seen, start + len(unseen), column.cache)
-        column.observe_token(turn, placed)
-    else:
-        ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
-        logits, ms = feed(vlm, ids, start, column.cache)
-        column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
+    ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
+    logits, ms = feed(vlm, ids, start, column.cache)
+    column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
     column.earlier += [*column.tokens, *turn.ids[0].tolist()]
     column.begin(ms)
     return logits

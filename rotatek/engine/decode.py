@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from transformers.cache_utils import Cache
 from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.device_timing import synchronise
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
@@ -89,34 +88,6 @@ def _replayed(
         reason = str(error) or type(error).__name__
     vlm.questions.forget(reason)  # outside the handler: the error refers to what did not fit
     return None
-
-
-@torch.inference_mode()
-def feed_turn(
-    vlm: VisionLanguageModel, turn: Embedded, start: Tensor, cache: Cache
-) -> tuple[Tensor, Embedded, float]:
-    """Append a later turn with pictures to a filled cache; they are compressed, too.
-
-    Args:
-        vlm: the model.
-        turn: the new tokens, embedded with positions from 0.
-        start: [B] the position of its first token.
-        cache: grows by the turn.
-
-    Returns:
-        Next-token logits [B, vocabulary] in float32, the turn at its final positions, and
-        milliseconds.
-    """
-    started = time.perf_counter()
-    shifted = turn.positions + (
-        start[:, None] if turn.positions.dim() == 2 else start[None, :, None]
-    )
-    placed = replace(turn, positions=shifted, next_position=turn.next_position + start)
-    if isinstance(cache, RotateKCache):
-        cache.expect(placed.inputs())
-    logits = vlm.read(placed, cache)
-    synchronise(vlm.device)
-    return logits.float(), placed, 1000 * (time.perf_counter() - started)
 
 
 def decode(

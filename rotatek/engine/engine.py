@@ -11,7 +11,6 @@ model. Visitors' prefills take turns, and one decoding step serves all their row
 
 import logging
 import threading
-from collections import abc
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -238,10 +237,10 @@ class Engine:
         question: str,
         max_new_tokens: int = 64,
         stop: StopFlag | None = None,
-        images: Image.Image | abc.Sequence[Image.Image] = (),
         sampling: Sampling = GREEDY,
     ) -> Iterator[Event]:
-        """Ask again, about the same images or further ones: columns continue from their own caches.
+        """Ask again, about the same images: columns continue from their own caches. Where a further
+        picture is shown, `compare` reads the whole chat.
 
         Events as in `compare`; prefill_ms is that of the question alone, and bytes count all of the
         grown cache. An incomplete answer closes the conversation.
@@ -251,15 +250,13 @@ class Engine:
             question: the text of the next turn.
             max_new_tokens: the longest answer, 1 to `Limits`.
             stop: ends every column early once it is set.
-            images: further pictures, shown with this question; they are compressed, too.
             sampling: how the answer's tokens are chosen; by default greedily.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is unchanged.
         """
         question = clean_question(question)
-        pictures = make_request(images, question).images if images else ()
-        turn = self._turn(conversation, question, pictures, whole_tokens(max_new_tokens))
+        turn = self._turn(conversation, question, whole_tokens(max_new_tokens))
         return self._follow(conversation, turn, max_new_tokens, stop, sampling.seeded())
 
     def _follow(
@@ -273,14 +270,10 @@ class Engine:
         """`follow`, with the question as the model reads it."""
         failed, answered, prompt = None, False, conversation.prompt
         assert prompt is not None
-        shared, seen = SharedPrompt(self.vlm, turn), None
         try:
             for column in conversation.columns:
                 with self.scheduler.prefill(stop), watched(column.attention):
-                    if turn.visual_tokens:
-                        shared.see(column.settings)
-                        seen = shared.under(column.settings)[0]
-                    logits = feed_follow_up(self.vlm, column, turn, seen)
+                    logits = feed_follow_up(self.vlm, column, turn)
                 column.choose_by(self.scheduler.choice, sampling, prompt.ids)
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
@@ -304,20 +297,14 @@ class Engine:
         if failed is not None:
             yield failed
 
-    def _turn(
-        self,
-        conversation: Conversation,
-        question: str,
-        pictures: abc.Sequence[Image.Image],
-        max_new_tokens: int,
-    ) -> Prompt:
+    def _turn(self, conversation: Conversation, question: str, max_new_tokens: int) -> Prompt:
         """A follow-up question, if it and its answer fit the conversation."""
         if self._lost:
             raise Restarting
         if not conversation.is_open:
             raise ConversationGone
         with self.scheduler.preparing:
-            turn = turn_of(self.vlm, question, pictures)
+            turn = turn_of(self.vlm, question)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
         tokens = turn.ids.shape[1] + max_new_tokens
         check_room(conversation, tokens, self.limits.turns, limit)

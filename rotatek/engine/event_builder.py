@@ -28,8 +28,8 @@ def prefilled_event(
     return Prefilled(
         column=column.name,
         prefill_ms=column.prefill_ms,
-        visual_tokens=prompt.visual_tokens + column.added[0],
-        visual_kept=column.plan.visual_kept + column.added[1],
+        visual_tokens=prompt.visual_tokens,
+        visual_kept=column.plan.visual_kept,
         prompt_tokens=tokens,
         nominal_kv=column.settings.nominal_kv,
         kv_bytes=count.total,
@@ -132,7 +132,7 @@ def _by_part(
     """Divide the bytes of a plain cache, whose tensors hold visual and text tokens together."""
     if not column.settings.is_baseline:
         return parts
-    visual = vlm.full_bytes(prompt.visual_tokens + column.added[0], states=0)
+    visual = vlm.full_bytes(prompt.visual_tokens, states=0)
     half = min(visual, parts["text"]) // 2
     return parts | {
         "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half

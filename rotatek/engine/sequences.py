@@ -17,7 +17,7 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import Settings
-from rotatek.models import Embedded, Prompt
+from rotatek.models import Embedded
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ class Sequence:
         parted: whether an earlier answer differed from the first column's.
         tokens: since the last question; read: of them, whose text has been delivered.
         log_probability: of all tokens, in nats.
-        added: visual tokens of later turns, and those a pruner has kept.
         logits: [1, vocabulary] behind the prompt, until the row has joined the batch.
         position: of the next token; limit: new tokens, at most.
         stop: ends the answer early once it is set.
@@ -90,7 +89,6 @@ class Sequence:
     step_ms: list[float] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
     log_probability: float = 0.0
-    added: tuple[int, int] = (0, 0)
     logits: Tensor | None = None
     position: int = 0
     limit: int = 0
@@ -144,22 +142,6 @@ class Sequence:
         self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
         self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
         self.log_probability = 0.0
-
-    def observe_token(self, turn: Prompt, placed: Embedded) -> None:
-        """Count a further turn's pictures; `placed` is the turn at its final positions.
-
-        Positions may grow by less than tokens do, and a pruner may have dropped tokens, so the
-        offsets of the counts move. The overlay of attention has the first prompt's pictures only,
-        and ends.
-        """
-        self.rows -= turn.ids.shape[1] - placed.embeds.shape[1]
-        self.first_position = placed.next_position - self.grown
-        self.embedded = replace(self.embedded, next_position=placed.next_position)
-        kept = int(placed.visual.sum())
-        if isinstance(self.cache, RotateKCache):
-            kept = self.cache.plan.visual_kept
-        self.added = self.added[0] + turn.visual_tokens, self.added[1] + kept
-        self.attention = None
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""

@@ -76,30 +76,21 @@ def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
 
 
 def encode_follow_up(
-    tokenizer: PreTrainedTokenizerBase,
-    question: Asked,
-    template: str | None,
-    pictures: Sequence[str] = (),
-    placeholder: str = "",
+    tokenizer: PreTrainedTokenizerBase, question: Asked, template: str | None
 ) -> list[int]:
     """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
 
     Args:
         tokenizer: the model's.
-        question: clean text, with its pictures before it, or texts and pictures.
+        question: clean text, or several.
         template: a Jinja chat template; None for the tokenizer's own.
-        pictures: the text of each further picture, as for `encode_chat`.
-        placeholder: the template's own text for a picture.
 
     Raises:
-        ControlTokens: where the template leaves out a text or a picture.
+        ControlTokens: where the template leaves out a text.
     """
-    places: list[Part] = [PICTURE] * len(pictures)
-    asked = question if isinstance(question, tuple) else (*places, question)
+    asked = question if isinstance(question, tuple) else (question,)
     turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
     rendered, texts = _rendered(tokenizer, turns, template)
-    if pictures:
-        rendered = _insert_pictures(rendered, placeholder, pictures)
     return _ids(tokenizer, rendered.partition(_MARK.format(1))[2], texts)
 
 

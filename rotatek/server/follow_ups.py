@@ -3,9 +3,9 @@ again.
 
 A kept cache is found by everything that made it: model, settings, tools, the API key, and every
 message so far, role by role and part by part, with pictures of equal bytes and equal size. Texts
-are compared as they are read, white space included. Pictures of the question itself are compressed
-at its own prefill. The cache is taken out while it answers, so that two questions cannot share it;
-the second one is prefilled from its text and pictures.
+are compared as they are read, white space included. A question that shows further pictures frees
+the cache, and the chat is read afresh. The cache is taken out while it answers, so that two
+questions cannot share it; the second one is prefilled from its text and pictures.
 """
 
 import hashlib
@@ -63,9 +63,11 @@ class FollowUps:
             return None
         if not before or before[-1].role != "assistant" or asked.role != "user":
             return None
-        if asked.pictures and not any(message.pictures for message in before):
-            return None  # what waits compresses nothing
-        return self.waiting.take(place_of(call, owner, before), KEY)
+        found = self.waiting.take(place_of(call, owner, before), KEY)
+        if found is not None and asked.pictures:
+            found.close()
+            return None
+        return found
 
     def answer(
         self,
@@ -128,12 +130,10 @@ class FollowUps:
         request = call.request
         longest = min(request.max_new_tokens + engine.lookahead, MAX_NEW_TOKENS)
         if found is not None:
-            asked = request.messages[-1]
-            parts: Any = asked.parts  # `follow` takes a text, or texts and `PICTURE`s
+            parts: Any = request.messages[-1].parts  # `follow` takes a text, or several
             try:
-                later = request.images[len(request.images) - asked.pictures :]
                 return found, engine.follow(
-                    found.conversation, parts, longest, stop, later, request.sampling
+                    found.conversation, parts, longest, stop, request.sampling
                 )
             except ConversationOver:  # read afresh there may be room
                 found.close()

@@ -250,21 +250,6 @@ def test_an_idle_conversation_is_read_from_its_text(
     talk.close()
 
 
-def test_pictures_of_a_later_turn_are_not_lost(
-    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture
-) -> None:
-    said = []
-    for engine in (Engine(vlm), remote):
-        talk = Conversation()
-        request = make_request(picture(224, 224), "What?", 6)
-        first = told(engine.compare(request, ONE, conversation=talk))
-        second = told(engine.follow(talk, "And this?", 6, engine.flag(), picture(112, 112, seed=5)))
-        replicas.alive[0].waiting.clear()
-        said.append([first, second, told(engine.follow(talk, "Who?", 6, engine.flag()))])
-        talk.close()
-    assert said[0] == said[1]
-
-
 def test_a_stop_reaches_the_replica(
     replicas: Replicas, remote: RemoteEngine, picture: Picture
 ) -> None:

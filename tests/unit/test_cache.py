@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels.reference import Text, Visual, attend_reference, expanded
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.engine.decode import prefill
@@ -96,6 +97,17 @@ def test_layers_together_or_one_by_one_are_the_same_bit_for_bit(
     monkeypatch.setattr(rotatek, "PENDING_BYTES", 0)
     apart = stored(made(), settings)
     assert all(same(one, other) for one, other in zip(together, apart, strict=True))
+
+
+@pytest.mark.parametrize("extra", CHOICES, ids=str)
+def test_what_is_stored_expands_to_what_attention_reads(extra: dict) -> None:
+    for layer in stored([states(0), states(1)], Settings.of(keep_channels=0.25, **extra)):
+        q = torch.randn(2, 4, 1, 32, generator=torch.Generator().manual_seed(7))
+        text = Text(torch.randn(2, 2, 3, 32), torch.randn(2, 2, 3, 32))
+        keys, values = expanded(layer, 32)
+        wanted = attend_reference(q, layer, text, 0.2)
+        found = attend_reference(q, Visual(keys, values, layer.lengths), text, 0.2)
+        assert torch.allclose(found, wanted, atol=1e-4)
 
 
 def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:

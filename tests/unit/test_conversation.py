@@ -15,7 +15,7 @@ from rotatek import errors
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
@@ -272,38 +272,3 @@ def test_what_is_no_stored_conversation_is_refused(
     conversation.close()
     with pytest.raises(errors.CacheNotStorable):
         conversation.save(tmp_path / "closed")
-
-
-def test_a_further_picture_is_shown_with_a_question(engine: Engine, picture: Picture) -> None:
-    """The second turn's picture, and a third question about both, as one fresh prompt of all."""
-    vlm = engine.vlm
-    other = picture(90, 150, seed=5)
-    conversation, first = _begun(engine, picture)
-    second = list(engine.follow(conversation, "and this?", 6, images=other))
-    third = list(engine.follow(conversation, "both?", 6))
-    assert not [e for e in second + third if isinstance(e, Failed)]
-    pixels = vlm.preprocess([*_request(picture).images, other])
-    ids = vlm.prompt(_request(picture)).ids[0].tolist()
-    for before, turn, after in (
-        (first, turn_of(vlm, "and this?", [other]), second),
-        (second, turn_of(vlm, "both?"), third),
-    ):
-        ids += _said(before, "baseline") + turn.ids[0].tolist()
-        whole = torch.tensor([ids])
-        visual = torch.isin(whole, torch.tensor(vlm.visual_ids))
-        embedded = vlm.embed(Prompt(whole, visual, pixels))
-        cache = DynamicCache()
-        logits, _ = prefill(vlm, embedded, cache)
-        fresh = [step.tokens[0] for step in decode(vlm, embedded, cache, logits, 6)]
-        fresh = [token for token in fresh if token not in vlm.stop_ids]
-        assert _said(after, "baseline") == fresh
-        assert _said(after, "lossless") == fresh
-    for column in conversation.columns:
-        live = storage_bytes(t for t in _tensors(column.cache))
-        assert column.bytes().total == live == sum(column.bytes().parts.values())
-    fed = {e.column: e for e in third if isinstance(e, Prefilled)}
-    total = sum(pixels.counts)
-    assert {e.visual_tokens for e in fed.values()} == {total}
-    assert fed["baseline"].visual_kept == total > fed["FastV"].visual_kept
-    assert len({e.kv_bytes_full for e in fed.values()}) == 1
-    conversation.close()

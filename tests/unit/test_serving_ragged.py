@@ -175,7 +175,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("endless")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_conversation_goes_on_from_a_row_that_left(vlm: VisionLanguageModel, kind: str) -> None:
-    """A second question and a second picture, beside another visitor's row and alone."""
+    """A second question, beside another visitor's row and alone."""
     image = Image.new("RGB", (140, 168), "red")
     image.paste("blue", (40, 40, 90, 120))
     first = make_request(image, "What is it?", 6)
@@ -188,10 +188,9 @@ def test_a_conversation_goes_on_from_a_row_that_left(vlm: VisionLanguageModel, k
             next(other)
         told = [*engine.compare(first, columns, conversation=talk)]
         told += engine.follow(talk, "And then?", 6)
-        told += engine.follow(talk, "And here?", 6, images=image.rotate(180))
         said = [event.token_id for event in told if isinstance(event, Token)]
         found.append(said)
         other.close()  # type: ignore[attr-defined]
         talk.close()
         assert engine.state().live_bytes == engine.scheduler.bytes == 0
-    assert found[0] == found[1] and len(found[0]) == 18
+    assert found[0] == found[1] and len(found[0]) == 12

@@ -18,10 +18,8 @@ from rotatek.cache.cache_file import ALIGNED
 from rotatek.cache.prompt_bytes import bytes_by_prompt
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.compare.equal_bytes import Shape, measured, predicted
-from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import decode_one_token, prefill
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import PREFILL, Calibrator
 from rotatek.methods.channels import RotateK, byte_budget
@@ -281,22 +279,6 @@ def test_a_cache_goes_on_from_a_file_and_from_a_copy(
     token, place = torch.tensor([7]), embedded.next_position
     first, *others = (decode_one_token(vlm, token, place, one, None) for one in twins)
     assert all(torch.equal(first, other) for other in others)
-
-
-@pytest.mark.parametrize("bits", [16, 2])
-def test_a_later_turns_picture_joins_the_budget(
-    vlm: VisionLanguageModel, picture: Picture, bits: float
-) -> None:
-    """At full width as plain transformers; with few bits it is stored with them."""
-    columns, talk = {"plain": BASELINE, "bits": Settings.of(bits=bits)}, Conversation()
-    engine = Engine(vlm)
-    first = make_request(picture(100, 60), "One?", NEW)
-    events = list(engine.compare(first, columns, conversation=talk))
-    events += list(engine.follow(talk, "Which?", NEW, images=picture(60, 150, seed=1)))
-    talk.close()
-    assert not [event.message for event in events if isinstance(event, Failed)]
-    answers = [event.answer for event in events if isinstance(event, Finished)]
-    assert len(answers) == 4 and (bits < 16 or answers[::2] == answers[1::2])
 
 
 def test_a_stored_picture_answers_as_its_own_cache(

@@ -44,6 +44,13 @@ def _train(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
     model.train()(**inputs, **with_cache(model, cache))
 
 
+def _show_another(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    ids = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    ids = torch.cat([ids, inputs["input_ids"]], 1)
+    both = inputs | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    model.generate(**both, **with_cache(model, cache), **GREEDY)
+
+
 REFUSED: dict[str, tuple[str, Work]] = {
     "maps": (
         "no attention maps",
@@ -62,6 +69,7 @@ REFUSED: dict[str, tuple[str, Work]] = {
         "in one piece",
         lambda m, i, c: m.generate(**i, **with_cache(m, c), **GREEDY, prefill_chunk_size=16),
     ),
+    "another picture": ("takes no further pictures", _show_another),
     "broken off": ("broke off", _break_off),
     "training": ("turn gradient checkpointing off", _train),
     "crop": ("cannot be cropped", lambda m, i, c: c.crop(3)),

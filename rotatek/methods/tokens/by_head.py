@@ -81,17 +81,14 @@ class HeadPruner(TokenPruner):
         """
         raise NotImplementedError
 
-    def counts(self, lengths: Tensor, held: Tensor | None) -> Tensor:
-        """[B] tokens that a head keeps of `lengths`: those stored before, and the share `keep` of
-        the others; at least one unless there are none."""
-        before = torch.zeros_like(lengths) if held is None else held
-        new = ((lengths - before).double() * self.kept_share).round().long()
-        return torch.minimum((before + new).clamp(min=1), lengths).long()
+    def counts(self, lengths: Tensor) -> Tensor:
+        """[B] tokens that a head keeps of `lengths`: the share `keep`; at least one unless there
+        are none."""
+        kept = (lengths.double() * self.kept_share).round().long()
+        return torch.minimum(kept.clamp(min=1), lengths).long()
 
 
-def measured(
-    pruner: HeadPruner, method: ChannelMethod, states: LayerStates, held: Tensor | None = None
-) -> list[Store]:
+def measured(pruner: HeadPruner, method: ChannelMethod, states: LayerStates) -> list[Store]:
     """Run a channel method's `measure` on the tokens that a pruner keeps: one store, or one for
     each head.
 
@@ -101,9 +98,8 @@ def measured(
         pruner: that chooses.
         method: that stores.
         states: of one layer.
-        held: [B] how many tokens were stored before; None where none were.
     """
-    kept = pruner.kept_by_head(states, pruner.counts(states.lengths, held))
+    kept = pruner.kept_by_head(states, pruner.counts(states.lengths))
     if pruner.even:
         return [method.measure(_taken(states, kept))]
     return [method.measure(_taken(one, kept[:, h : h + 1])) for h, one in enumerate(_split(states))]
