@@ -149,4 +149,6 @@ def bytes_of(cache: RotateKCache) -> int:
     with TemporaryDirectory() as folder:
         whole = cache.save(Path(folder) / "cache")
     text = [each for layer in key_layers(cache) for each in tensors_of(layer.state()["text"])]
-    return whole - len(cache_file.packed(text, "{}"))
+    return whole - len(
+        cache_file.packed(dict(zip(map(str, range(len(text))), text, strict=True)), "{}")
+    )

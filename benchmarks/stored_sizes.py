@@ -94,7 +94,9 @@ def weighed(vlm: VisionLanguageModel, cache: RotateKCache, file: Path) -> Row:
         "live": live.total,
         "live_text": live.parts["text"],
         "file": size,
-        "file_text": len(cache_file.packed(text, "{}")),
+        "file_text": len(
+            cache_file.packed(dict(zip(map(str, range(len(text))), text, strict=True)), "{}")
+        ),
         "load_s": round(took, 3),
     }
 

@@ -1,46 +1,46 @@
-"""Filled caches as files, compressed by zstandard, with checksums.
+"""Filled caches as files: safetensors inside one zstandard frame, which has a checksum.
 
-    magic, version, crc32 of what follows here, bytes of the head | head | pieces
-
-The head is four lines of JSON: which model filled the cache, the parts, the tensors, the content
-(`rotatek.cache.file_content`). A part is the tensors of one type, one behind the other, in pieces
-of up to 1 MiB, each with a checksum, and compressed where that saves something. Numbers of several
-bytes are stored byte by byte: first all lowest bytes, so that the highest, which repeat, are
-adjacent. Channels of a few bits are stored as attention reads them. Nothing is unpickled, and
-nothing of a file is used before it has been checked.
+`zstd -d` gives a safetensors file. Its tensors are rows of numbers, one for each type and use; its
+metadata has, as JSON, which model filled the cache, where each tensor lies in those rows, and the
+content, in which what JSON has no form for is {"": its kind, "of": its content}. Nothing is
+unpickled, and nothing of a file is used before it has been checked.
 """
 
 import hashlib
 import importlib
 import json
 import os
-import struct
-import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, get_args, get_type_hints
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kernels.planes import Planes, covered
+from kernels.reference import Visual
 from rotatek import errors
-from rotatek.cache.file_content import Found, as_tree, dtype_of, from_tree, name_of
+from rotatek.methods.channels.store import Store
 
-MAGIC: Final = b"RTKCACHE"
-VERSION: Final = 6  # caches of older versions must be made again
-PREFIX: Final = struct.Struct("<8sIII")  # magic, version, crc32, bytes of the head
+VERSION: Final = 7  # caches of older versions must be made again
+BEFORE: Final = b"RTKCACHE"  # how files of version 6 and older begin
+FRAME: Final = b"\x28\xb5\x2f\xfd"  # how zstandard's frames begin
+NAME: Final = "rotatek"  # of the metadata
 LEVEL: Final = 1  # of zstd: 3 takes 2.5 times as long, and its files are not smaller
-PIECE: Final = 1 << 20  # bytes that one thread compresses at a time
-LEAST: Final = 0.03  # share of a piece that compression has to save
+MOST: Final = 256  # bytes in memory for a byte of a file
 ALIGNED: Final = 16  # bytes: kernels read a tensor from such an address
 SAMPLED: Final = 16  # numbers of each parameter that tell a model from its sisters
 UNSTABLE: Final = ("_name_or_path", "transformers_version", "_attn_implementation", "dtype")
-_LOWEST_FIRST: Final = 1 if sys.byteorder == "little" else -1
+HELD: Final = "held"  # the use of a store's tensors, which no step writes to: they share memory
+OWN: Final = "own"
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def same_version(*more: type[Exception]) -> Iterator[None]:
     Raises:
         CacheFileVersion: in place of Python's errors, and of `more`.
     """
-    plain = (ValueError, LookupError, TypeError, AttributeError, NameError)
+    plain = (ValueError, LookupError, TypeError, AttributeError, NameError, RecursionError)
     wrong: tuple[type[Exception], ...] = (*plain, *more)
     try:
         yield
@@ -76,9 +76,26 @@ class Draft:
         self, model: PreTrainedModel, content: Mapping[str, Any], owner: str | None = None
     ) -> None:
         _zstandard()
-        self._owner = owner or identity(model)
-        self._tree, found = as_tree(dict(content))
-        self._parts = _Parts(found)
+        rows: dict[str, list[Tensor]] = {}
+        tree, found, told, used = *_as_tree(dict(content)), list[Any](), dict[str, int]()
+        for tensor, use in found:
+            row = f"{_name_of(tensor.dtype)} {use} {tensor.device}"
+            told.append((row, used.get(row, 0), list(tensor.shape)))
+            plain = tensor.detach().contiguous().view(-1).view(torch.uint8)
+            gap = plain.new_zeros(-len(plain) % ALIGNED)
+            rows.setdefault(row, []).extend((plain, gap))
+            used[row] = used.get(row, 0) + (len(plain) + len(gap)) // tensor.dtype.itemsize
+        self._rows = {
+            name: torch.cat(each).view(_dtype_of(name.split()[0])).to("cpu", non_blocking=True)
+            for name, each in rows.items()
+        }
+        self._copied = [
+            torch.cuda.current_stream(device).record_event()
+            for device in {tensor.device for tensor, _ in found}
+            if device.type == "cuda"
+        ]
+        head = {"version": VERSION, "owner": owner or identity(model), "tensors": told}
+        self._head = json.dumps(head | {"content": tree})
 
     def write(self, path: str | os.PathLike[str]) -> int:
         """Write the file at once or not at all; an existing one is replaced when it is complete.
@@ -89,9 +106,9 @@ class Draft:
         Raises:
             CacheFileUnwritable: where it cannot be written, or is a folder or a device.
         """
-        table, pieces = self._parts.packed()
-        told = (self._owner, table, self._parts.told, self._tree)
-        chunks = [*head_of("\n".join(map(json.dumps, told))), *pieces]
+        for event in self._copied:
+            event.synchronize()
+        data = packed(self._rows, self._head)
         path = Path(os.path.realpath(path))
         draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
         if path.exists() and not path.is_file():  # a device would be replaced by a file
@@ -99,7 +116,7 @@ class Draft:
         try:
             try:
                 with draft.open("wb") as file:
-                    file.writelines(chunks)
+                    file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
                 draft.replace(path)
@@ -107,97 +124,14 @@ class Draft:
                 draft.unlink(missing_ok=True)
         except OSError as error:
             raise errors.CacheFileUnwritable from error
-        return sum(map(len, chunks))
+        return len(data)
 
 
-class _Parts:
-    """Tensors as a file has them: one part for each type, device and use.
-
-    told: the part and the shape of each tensor.
-    """
-
-    def __init__(self, tensors: Iterable[Found]) -> None:
-        groups: dict[tuple[torch.dtype, str, torch.device], list[Tensor]] = {}
-        numbers: dict[tuple, int] = {}
-        self.told: list[tuple[int, list[int]]] = []
-        for tensor, use in tensors:
-            group = (tensor.dtype, use, tensor.device)
-            groups.setdefault(group, []).append(tensor)
-            part = numbers.setdefault(group, len(numbers))
-            self.told.append((part, list(tensor.shape)))
-        self._kinds = [(kind, bool(use)) for kind, use, _ in groups]
-        self._bytes = [_one_behind_the_other(group) for group in groups.values()]
-        self._copied = [
-            torch.cuda.current_stream(device).record_event()
-            for device in {device for *_, device in groups if device.type == "cuda"}
-        ]
-
-    def packed(self) -> tuple[list[tuple[str, bool, list[tuple[int, int, int]]]], list[bytes]]:
-        """For the head, the type and use of each part, and of its pieces their bytes in the file,
-        the checksums of those, and their bytes in memory; and all pieces."""
-        for event in self._copied:
-            event.synchronize()
-        wholes = [part.numpy().data for part in self._bytes]
-        plain = [[whole[at : at + PIECE] for at in range(0, len(whole), PIECE)] for whole in wholes]
-        done = iter(_side_by_side(_piece, [(one,) for pieces in plain for one in pieces]))
-        table, written = [], []
-        for (kind, fixed), pieces in zip(self._kinds, plain, strict=True):
-            rows = []
-            for one in pieces:
-                data, check = next(done)
-                rows.append((len(data), check, len(one)))
-                written.append(data)
-            table.append((name_of(kind), fixed, rows))
-        return table, written
-
-
-def _one_behind_the_other(tensors: Sequence[Tensor]) -> Tensor:
-    """Bytes of tensors of one type and device, each at a multiple of `ALIGNED`, byte by byte, on
-    the host or on their way there."""
-    flat, kind = [], tensors[0].dtype
-    gap = torch.zeros(ALIGNED, dtype=torch.uint8, device=tensors[0].device)
-    for each in tensors:
-        flat.append(each.detach().contiguous().view(-1).view(torch.uint8))
-        if each.nbytes % ALIGNED:
-            flat.append(gap[each.nbytes % ALIGNED :])
-    whole = torch.cat(flat)
-    if _by_bytes(kind):
-        whole = torch.cat(whole.view(-1, kind.itemsize).unbind(1)[::_LOWEST_FIRST])
-    return whole.to("cpu", non_blocking=whole.is_cuda)  # into pinned memory
-
-
-def _by_bytes(kind: torch.dtype) -> bool:
-    """Whether a type's numbers are stored byte by byte; words of digits would gain nothing."""
-    return kind.itemsize in (2, 4, 8) and kind != torch.int16
-
-
-def _piece(plain: memoryview) -> tuple[bytes, int]:
-    """A piece as the file has it, and its checksum."""
-    data = bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(plain))
-    if len(data) > (1 - LEAST) * len(plain):
-        data = bytes(plain)
-    return data, zlib.crc32(data)
-
-
-def _side_by_side(work: Callable, arguments: Sequence[tuple]) -> list[Any]:
-    """What calls return that leave the interpreter to others; by as many threads as PyTorch's."""
-    threads = min(torch.get_num_threads(), len(arguments))
-    if threads < 2:
-        return [work(*each) for each in arguments]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda each: work(*each), arguments))
-
-
-def head_of(text: str) -> tuple[bytes, bytes]:
-    """A file's first bytes, and its head."""
-    head = bytes(_zstandard().ZstdCompressor(level=LEVEL).compress(text.encode()))
-    length = len(head).to_bytes(4, "little")
-    return PREFIX.pack(MAGIC, VERSION, zlib.crc32(head, zlib.crc32(length)), len(head)), head
-
-
-def packed(tensors: Iterable[Tensor], text: str) -> bytes:
+def packed(rows: Mapping[str, Tensor], head: str) -> bytes:
     """Numbers and a text as a file has them."""
-    return b"".join((*head_of(text), *_Parts((each, "") for each in tensors).packed()[1]))
+    threads = torch.get_num_threads()
+    packer = _zstandard().ZstdCompressor(level=LEVEL, write_checksum=True, threads=threads)
+    return bytes(packer.compress(save(dict(rows), {NAME: head})))
 
 
 def read(
@@ -212,7 +146,7 @@ def read(
     Args:
         path: of a file that a `Draft` wrote.
         model: the model that continues from it.
-        device: of the tensors. Those of stores and of texts share memory, and are not written to.
+        device: of the tensors. Those of stores share memory, and are not written to.
         notes: a dataclass that may be in the content, beside stores.
         owner: the model's `identity`, where it is known already.
 
@@ -227,89 +161,50 @@ def read(
         CacheFileDamaged: for one that was changed after it was written.
         CacheOfAnotherModel: for one that another model filled.
     """
+    rows, head = _unpacked(path)
+    with same_version():
+        if head["version"] != VERSION:
+            raise errors.CacheFileVersion
+        if head["owner"] != (owner or identity(model)):
+            raise errors.CacheOfAnotherModel
+        placed = {name: row.to(device) for name, row in rows.items()}
+        tensors = [_tensor(placed[name], name, *rest) for name, *rest in head["tensors"]]
+        return _from_tree(head["content"], tensors, notes)
+
+
+def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The rows of numbers of a file, and what its metadata says; refusals as of `read`."""
     library = _zstandard()
     try:
-        data = memoryview(Path(path).read_bytes())
+        data = Path(path).read_bytes()
     except OSError as error:
         raise errors.FileUnreadable from error
-    if data[: len(MAGIC)] != MAGIC[: len(data)] or not data:
-        raise errors.CacheFileForeign
-    if len(data) < PREFIX.size:
-        raise errors.CacheFileDamaged
-    _, version, check, length = PREFIX.unpack(data[: PREFIX.size])
-    if version != VERSION:
+    if data.startswith(BEFORE):
         raise errors.CacheFileVersion
-    head, rest = data[PREFIX.size :][:length], data[PREFIX.size + length :]
-    if zlib.crc32(head, zlib.crc32(data[PREFIX.size - 4 : PREFIX.size])) != check:
-        raise errors.CacheFileDamaged
-    with same_version(library.ZstdError):
-        filled_by, table, told, tree = library.ZstdDecompressor().decompress(head).splitlines()
-        if json.loads(filled_by) != (owner or identity(model)):
-            raise errors.CacheOfAnotherModel
-        parts = _unpacked(rest, json.loads(table), device)
-        return from_tree(tree, _tensors(parts, json.loads(told)), notes)
+    if not data or data[: len(FRAME)] != FRAME[: len(data)]:
+        raise errors.CacheFileForeign
+    try:
+        if not 0 <= library.frame_content_size(data) <= MOST * len(data):
+            raise errors.CacheFileDamaged
+        plain = library.ZstdDecompressor().decompress(data, allow_extra_data=False)
+    except library.ZstdError as error:
+        raise errors.CacheFileDamaged from error
+    try:
+        rows = load(plain)
+        length = int.from_bytes(plain[:8], "little")
+        head = json.loads(json.loads(plain[8 : 8 + length])["__metadata__"][NAME])
+    except (SafetensorError, ValueError, LookupError, RecursionError) as error:
+        raise errors.CacheFileForeign from error
+    return rows, head
 
 
-Part = tuple[torch.dtype, bool, Tensor]  # its type, whether tensors share it, its numbers, 1-D
-
-
-def _unpacked(data: memoryview, table: Sequence[Any], device: torch.device) -> list[Part]:
-    """The parts again, all of them checked.
-
-    Raises:
-        CacheFileDamaged: where a piece is not what was written.
-    """
-    work, begun, parts = [], 0, []
-    pinned = device.type == "cuda"
-    for name, fixed, pieces in table:
-        size, at = sum(plain for *_, plain in pieces), 0
-        part = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-        memory = part.numpy().data
-        for length, check, plain in pieces:
-            work.append((data[begun : begun + length], check, memory[at : at + plain]))
-            begun, at = begun + length, at + plain
-        parts.append((dtype_of(name), fixed, part))
-    if begun != len(data):
-        raise errors.CacheFileDamaged
-    _side_by_side(_unpack, work)
-    return [
-        (kind, fixed, _numbers(part.to(device, non_blocking=True), kind))
-        for kind, fixed, part in parts
-    ]
-
-
-def _unpack(data: memoryview, check: int, memory: memoryview) -> None:
-    """Write a piece to its memory."""
-    if zlib.crc32(data) != check:
-        raise errors.CacheFileDamaged
-    raw = len(data) == len(memory)
-    memory[:] = data if raw else _zstandard().ZstdDecompressor().decompress(data)
-
-
-def _numbers(part: Tensor, kind: torch.dtype) -> Tensor:
-    """A part's numbers in one row, from its bytes."""
-    if _by_bytes(kind):
-        single = part.view(kind.itemsize, len(part) // kind.itemsize)
-        part = torch.stack(single.unbind()[::_LOWEST_FIRST], 1).view(-1)
-    return part.view(kind)
-
-
-def _tensors(parts: Sequence[Part], told: Sequence[tuple[int, list[int]]]) -> list[Tensor]:
-    """The tensors again; told: the part and the shape of each."""
-    sizes: list[list[int]] = [[] for _ in parts]
-    for number, shape in told:
-        size = parts[number][0].itemsize
-        sizes[number].append(-(-prod(shape) * size // ALIGNED) * ALIGNED // size)
-    pieces = []
-    for (kind, _, row), each in zip(parts, sizes, strict=True):
-        if sum(each) != len(row):
-            raise ValueError(f"there are {len(row)} numbers of {kind}")
-        pieces.append(iter(row.split(each)))
-    found = []
-    for number, shape in told:
-        piece = next(pieces[number])[: prod(shape)].view(shape)
-        found.append(piece if parts[number][1] else piece.clone())
-    return found
+def _tensor(row: Tensor, name: str, start: int, shape: list[int]) -> Tensor:
+    """A tensor again: in the memory of a row of numbers, or in its own."""
+    end = start + prod(shape)
+    if min(start, *shape, 0) < 0 or end > len(row) or start * row.itemsize % ALIGNED:
+        raise ValueError(f"{shape} from {start} is not in {name}")
+    found = row[start:end].view(shape)
+    return found if name.split()[1] == HELD else found.clone()
 
 
 def _zstandard() -> Any:
@@ -329,7 +224,7 @@ def identity(model: PreTrainedModel) -> str:
         json.dumps(model.config.to_dict(), default=str),
         object_hook=lambda one: {name: one[name] for name in one if name not in UNSTABLE},
     )
-    told = [type(model).__name__, name_of(model.dtype), stable]
+    told = [type(model).__name__, _name_of(model.dtype), stable]
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -337,3 +232,140 @@ def identity(model: PreTrainedModel) -> str:
             some = value.detach().flatten()[:SAMPLED].cpu().view(torch.uint8)
             digest.update(some.numpy().tobytes())
     return digest.hexdigest()
+
+
+def _as_tree(content: Any) -> tuple[Any, list[tuple[Tensor, str]]]:
+    """Plain values for JSON, and the tensors by their numbers in them, the same one once, each with
+    its use.
+
+    Raises:
+        CacheNotStorable: for content that a `Draft` does not take.
+    """
+    numbers: dict[tuple, int] = {}  # by what is equal for the same tensor in the same use
+    found: list[tuple[Tensor, str]] = []
+
+    def tree(thing: Any, use: str) -> Any:
+        if isinstance(thing, NoneType | bool | int | float | str):
+            return thing
+        if isinstance(thing, Tensor):
+            place = (thing.device, thing.data_ptr(), thing.dtype, thing.shape, thing.stride())
+            number = numbers.setdefault((place, use), len(found))
+            if number == len(found):
+                found.append((thing, use))
+            return {"": "tensor", "of": number}
+        if isinstance(thing, list):
+            return [tree(one, use) for one in thing]
+        if isinstance(thing, dict) and "" not in thing:
+            return {str(name): tree(one, use) for name, one in thing.items()}
+        if isinstance(thing, torch.dtype):
+            return {"": "dtype", "of": _name_of(thing)}
+        if type(thing) is tuple:
+            return {"": "tuple", "of": tree(list(thing), use)}
+        kind: Any = type(thing)
+        if not _has_fields(kind):
+            raise errors.CacheNotStorable
+        inner = tree(_fields(thing), HELD if isinstance(thing, Store) else use)
+        return {"": _kind_of(kind), "of": inner}
+
+    return tree(content, OWN), found
+
+
+def _from_tree(told: Any, tensors: Sequence[Tensor], notes: type) -> dict[str, Any]:
+    """The inverse of `_as_tree`; arguments as of `read`.
+
+    Raises:
+        ValueError, LookupError, TypeError: for a tree of another version or hand.
+    """
+    kinds = _kinds(Store, notes)
+    plain: dict[str, Callable] = {"tensor": tensors.__getitem__, "dtype": _dtype_of, "tuple": tuple}
+    planes: list[tuple[Planes, int]] = []
+
+    def made(thing: Any) -> Any:
+        if isinstance(thing, list):
+            return [made(one) for one in thing]
+        if not isinstance(thing, dict):
+            return thing
+        if "" not in thing:
+            return {name: made(one) for name, one in thing.items()}
+        kind, of = thing[""], made(thing["of"])
+        if kind in plain:
+            return plain[kind](of)
+        found = kinds[kind](**of)
+        if isinstance(found, Visual):
+            both = (found.key_planes, found.value_planes)
+            planes.extend((one, found.tokens or 0) for one in both if one is not None)
+        return found
+
+    content: dict[str, Any] = made(told)
+    if not covered(planes):
+        raise ValueError("there are fewer words than channels and tokens")
+    return content
+
+
+def moved(thing: Any, device: torch.device) -> Any:
+    """The same, with every tensor in it on `device`."""
+    if isinstance(thing, Tensor):
+        return thing.to(device)
+    if isinstance(thing, dict):
+        return {name: moved(value, device) for name, value in thing.items()}
+    if isinstance(thing, list):
+        return [moved(value, device) for value in thing]
+    if not _has_fields(type(thing)):
+        return thing
+    return type(thing)(**moved(_fields(thing), device))
+
+
+def _name_of(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")
+
+
+def _dtype_of(name: str) -> torch.dtype:
+    """The inverse of `_name_of`.
+
+    Raises:
+        AttributeError, ValueError: where there is no such type.
+    """
+    kind = getattr(torch, name)
+    if not isinstance(kind, torch.dtype):
+        raise ValueError(f"{name} is no type of numbers")
+    return kind
+
+
+def _kinds(*roots: Any) -> dict[str, type]:
+    """Named tuples and dataclasses among `roots`, their subclasses and the types of their fields,
+    by name: a file makes nothing else."""
+    found: dict[str, type] = {}
+    todo = list(roots)
+    while todo:
+        kind = todo.pop()
+        if _has_fields(kind) and _kind_of(kind) not in found:
+            found[_kind_of(kind)] = kind
+            todo += [*_within(kind), *kind.__subclasses__()]
+    return found
+
+
+@cache
+def _within(kind: type) -> list[type]:
+    """Classes with fields among the types of a class's fields."""
+    found, todo = [], list(get_type_hints(kind).values())
+    while todo:
+        one = todo.pop()
+        todo += get_args(one)
+        found += [one] if _has_fields(one) else []
+    return found
+
+
+@cache
+def _kind_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _has_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and (hasattr(kind, "_fields") or is_dataclass(kind))
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    """The fields of a named tuple or a dataclass that it is made from, by name."""
+    kind: Any = type(thing)
+    names = [one.name for one in fields(kind) if one.init] if is_dataclass(kind) else kind._fields
+    return {name: getattr(thing, name) for name in names}

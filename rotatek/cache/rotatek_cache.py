@@ -30,7 +30,6 @@ from rotatek.bridge.state_layers import (
 )
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
-from rotatek.cache.file_content import moved
 from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
@@ -387,7 +386,7 @@ class RotateKCache(RewindableCache):
             cache.notes = content["notes"]
             layers = zip(key_layers(cache), content["layers"], places, strict=True)
             for layer, state, device in layers:
-                layer.restore(state if device == places[0] else moved(state, device))
+                layer.restore(state if device == places[0] else cache_file.moved(state, device))
             filled = key_layers(cache)
             texts = TextBuffer.all_copied([layer.text for layer in filled])
             for layer, text in zip(filled, texts, strict=True):
@@ -396,7 +395,7 @@ class RotateKCache(RewindableCache):
             modules = decoder_layers(model) if states else ()
             others = [layer for layer in modules if attention_of(layer) is None]
             for layer, state, module in zip(states, content["states"], others, strict=True):
-                restore(layer, moved(state, device_of(module)))
+                restore(layer, cache_file.moved(state, device_of(module)))
         return cache
 
     def fork(self, tokens: int = 0) -> "RotateKCache":
