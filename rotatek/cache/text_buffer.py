@@ -148,8 +148,8 @@ class TextBuffer:
             )
         self.keys, self.values = _longer(self.keys, size), _longer(self.values, size)
 
-    def append(self, keys: Tensor, values: Tensor, added: Tensor | None = None) -> None:
-        """Add T tokens [B, Hkv, T, d] behind each sample's last one, or `added` [B] of them."""
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Add T tokens [B, Hkv, T, d] behind each sample's last one."""
         T = keys.shape[2]
         self.reserve(self.longest + T)
         if self.tables is not None:
@@ -160,7 +160,7 @@ class TextBuffer:
             self.keys[:, :, self.longest : self.longest + T] = keys
             self.values[:, :, self.longest : self.longest + T] = values
         self.longest += T
-        self.lengths += T if added is None else added
+        self.lengths += T
 
     def leave_inference(self) -> None:
         """Become writable outside of inference mode, in which what there is was made."""
