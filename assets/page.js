@@ -112,12 +112,6 @@ window.rotatekExport = (() => {
     if (card) opened[event.target.open ? "add" : "delete"](card.dataset.column);
   }, true);
 
-  // Python says what the sliders come to; the chosen card's bar shows it before the answer does.
-  const predict = () => {
-    const share = document.querySelector("#budget-reading [data-share]")?.dataset.share;
-    if (share) answers()?.style.setProperty("--rk-predicted", share);
-  };
-
   const seen = (element) => {
     const box = element.getBoundingClientRect();
     return box.top >= 0 && box.bottom <= innerHeight;
@@ -166,7 +160,6 @@ window.rotatekExport = (() => {
   const begin = () => {
     new MutationObserver((changes) => {
       if (changes.some(({ target }) => inside(target, "#answers"))) restore();
-      if (changes.some(({ target }) => inside(target, "#budget-reading"))) predict();
     }).observe(document.body, { childList: true, characterData: true, subtree: true });
   };
   if (document.body) begin();

@@ -17,7 +17,7 @@ from rotatek.page.ask.events import (
 )
 from rotatek.page.ask.export_events import ExportEvents, wire_export, wire_link
 from rotatek.page.ask.highlights import wire_highlights
-from rotatek.page.ask.settings_events import wire_columns, wire_settings
+from rotatek.page.ask.settings import wire_settings
 from rotatek.page.ask.widgets import (
     Answers,
     AskWidgets,
@@ -72,8 +72,7 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         api.publish(service, **MODEL_WORK)
         events, export = AskEvents(context), ExportEvents(context)
         wire_question(events, widgets)
-        wire_settings(widgets)
-        wire_columns(widgets)
+        wire_settings(widgets.controls, count, run)
         wire_export(export, widgets)
         greeted = wire_greeting(page, events, widgets)
         answered = wire_asking(page, events, widgets)

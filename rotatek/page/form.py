@@ -62,14 +62,13 @@ class Field:
         return self.option.place == "main" and self.is_share
 
     @property
-    def is_switch(self) -> bool:
-        """Whether it switches something on that goes beyond the paper."""
-        return self.option.place == "beyond" and len(self.option.choices) == 2
-
-    @property
     def idle(self) -> Any:
         """What the widget shows while no chosen method has the option."""
         return 0.0 if self.is_share else self.shown(self.option.default)
+
+    def is_visible(self, methods: Mapping[str, str]) -> bool:
+        """Whether it is shown while `methods` are chosen: with its owners, a main share always."""
+        return self.is_main or methods[self.kind] in self.owners
 
     def shown(self, value: Any) -> Any:
         """An option's value as its widget has it."""
@@ -77,14 +76,12 @@ class Field:
             return round(1.0 - value, 6)
         if self.option.is_optional and value is None:
             return 0.0
-        return value == self.option.values[1] if self.is_switch else value
+        return value
 
     def read(self, value: Any) -> Any:
         """A widget's value as the option takes it; what is odd stays, for `Settings` to refuse."""
         if self.is_share and isinstance(value, int | float) and not isinstance(value, bool):
             return round(1.0 - value, 6)
-        if self.is_switch and isinstance(value, bool):
-            return self.option.values[int(value)]
         return value
 
 

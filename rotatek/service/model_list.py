@@ -30,8 +30,8 @@ class Model(NamedTuple):
 
 
 def presets() -> dict[str, Settings]:
-    """Budgets of the paper's tables, and what methods add to them, by label; the first is where
-    the page begins."""
+    """Budgets of the paper's tables and methods' own forms, by label; the first is where the page
+    begins."""
     first, second, method = *pruners()[:2], CHANNELS.default().with_keep(0.25)
     found = {
         "25 %: tokens + channels": Settings(first().with_keep(0.40), method),

@@ -11,7 +11,7 @@ from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.methods.settings import Settings
 from rotatek.models import download
-from rotatek.page.ask import settings_events
+from rotatek.page.ask import settings
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
@@ -112,7 +112,7 @@ def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
     run = last["run"]
     count = events.count(image, "large")["count"]
     assert count == run.chosen.prefilled.visual_tokens
-    words = settings_events.read(count, run, **FORM)
+    words = settings.read(count, run, **FORM)
     assert f"of {count} tokens" in words["tokens"]
     width = run.trace.layers[0].keys.shape[-1]
     assert width != 128 and f"keeps {width // 4} of {width} channels" in words["channels"]

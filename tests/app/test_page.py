@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,16 @@ from PIL import Image
 from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
-from rotatek.errors import QuestionEmpty, SettingError, UserError, WeightsMissing
+from rotatek.errors import UserError, WeightsMissing
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import answers, settings_summary
+from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.form import settings_of, values_of
+from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
-from rotatek.service.model_list import Model, load_examples, models_on_offer, presets
+from rotatek.service.model_list import Model, models_on_offer
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
 from tests.fixtures import present
-from viz.theme import size
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
@@ -86,33 +84,6 @@ def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
     html = answers.cards(run, on_cpu=False)
     assert ">b</mark></span> <span" in html and "First differs at token 2" in html
     assert "latency proves nothing" not in html
-
-
-def test_badges_are_the_engines_figures(run: Run) -> None:
-    html = answers.cards(run, on_cpu=True)
-    assert "latency proves nothing" in html
-    for column in run.columns.values():
-        metrics = present(column.finished).metrics
-        assert size(metrics["kv_bytes"]) in html
-        assert f"of {size(metrics['kv_bytes_full'])}" in html
-
-
-def test_readings_say_what_is_kept() -> None:
-    paper = presets()["25 %: tokens + channels"]
-    assert "keeps 230 of 576 tokens" in settings_summary.token_reading(paper, 576)
-    assert "keeps 40 % of the visual tokens" in settings_summary.token_reading(paper, None)
-    assert "keeps 32 of 128 channels" in settings_summary.channel_reading(paper, 128)
-    assert "<b>25 %</b>" in settings_summary.budget_reading(paper)
-    everything = settings_of(values_of(paper) | {"tokens": "none", "channels": "full"})
-    assert "keeps all 576 tokens" in settings_summary.token_reading(everything, 576)
-    assert "keeps all 128 channels" in settings_summary.channel_reading(everything, 128)
-    assert everything.is_baseline
-
-
-@pytest.mark.parametrize("label", presets())
-def test_presets_meet_the_budget_in_their_name(label: str) -> None:
-    settings = presets()[label]
-    assert round(100 * settings.nominal_kv) == pytest.approx(int(label.split()[0]), abs=1)
 
 
 @pytest.mark.alone
@@ -189,13 +160,6 @@ def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
     assert "weights were not found" in last["status"]
 
 
-def test_refusals_come_before_anything_is_shown(service: Service, image: Image.Image) -> None:
-    with pytest.raises(QuestionEmpty):
-        next(service.ask("tiny", image, " ", titled(CHOSEN, []), 4))
-    with pytest.raises(SettingError, match="model must be one of tiny"):
-        next(service.ask("other", image, "Which?", titled(CHOSEN, []), 4))
-
-
 def test_models_load_once_even_when_many_ask(service: Service) -> None:
     built: list[str] = []
     vlm = service.engine("tiny").vlm
@@ -220,11 +184,3 @@ def test_a_folder_is_offered_by_name_and_never_by_path(monkeypatch: pytest.Monke
     assert pocket.name == "pocket" and pocket.label != "pocket"
     assert (folder.name, folder.label) == ("My-Model", "My-Model")
     assert folder.source == "/srv/secret/My-Model"
-
-
-def test_the_gallery_is_whole(root: Path) -> None:
-    examples = load_examples(root / "assets" / "examples")
-    assert len(examples) >= 4
-    for example in examples:
-        assert example.image.is_file() and example.title
-        assert example.questions and all(len(q) < 200 for q in example.questions)

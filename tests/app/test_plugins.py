@@ -15,7 +15,7 @@ from rotatek.methods.channels import CHANNELS, ChannelMethod, LayerStates, Store
 from rotatek.methods.options import choice, option
 from rotatek.methods.settings import Settings
 from rotatek.page import api, export
-from rotatek.page.ask import answers, settings_events
+from rotatek.page.ask import answers, settings
 from rotatek.page.ask.controls import Controls
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
@@ -77,10 +77,10 @@ def controls() -> Controls:
 def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) -> None:
     made = controls()
     assert ("Leading", "leading") in made.methods["channels"].choices
-    assert isinstance(made.options["leading_order"], gr.Checkbox)
+    assert isinstance(made.options["leading_order"], gr.Dropdown)
     assert isinstance(made.options["leading_rounds"], gr.Number)
     assert "leading_table" not in made.options and not made.options["leading_order"].visible
-    shown = settings_events.choose_methods("none", "leading")
+    shown = settings.choose_methods("none", "leading")
     visible = {key for key, update in shown.items() if update["visible"]}
     assert visible == {"leading_order", "leading_rounds"}
     assert shown.keys() <= made.options.keys()
@@ -88,10 +88,11 @@ def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) ->
 
 
 def test_what_it_is_set_to_survives_form_link_and_exports(leading: type[Leading]) -> None:
-    settings = Settings(channels=Leading(keep=0.25, order="down", rounds=3))
-    form = values_of(settings)
-    assert (form["keep_channels"], form["leading_order"], form["leading_rounds"]) == (0.75, True, 3)
-    assert settings_of(form) == settings == decode(encode(settings))
+    chosen = Settings(channels=Leading(keep=0.25, order="down", rounds=3))
+    form = values_of(chosen)
+    shown = [form[name] for name in ("keep_channels", "leading_order", "leading_rounds")]
+    assert shown == [0.75, "down", 3]
+    assert settings_of(form) == chosen == decode(encode(chosen))
     assert "leading_table" not in encode(Settings(channels=Leading(table="/etc/passwd")))
     with pytest.raises(Exception, match="leading_table"):
         decode("channels:leading,leading_table:/etc/passwd")
@@ -116,6 +117,6 @@ def test_its_column_answers_in_its_colour(leading: type[Leading], service: Servi
     assert "#123456" in answers.cards(run, on_cpu=False)
     row = export.as_csv(run).splitlines()[-1]
     assert ",leading,0.5," in row and row.endswith(",up,1,")
-    others = settings_events.every(**values_of(Settings(channels=Leading())))["others"]["value"]
+    others = settings.every(**values_of(Settings(channels=Leading())))["others"]["value"]
     narrowing = [kind for kind in CHANNELS.values() if kind.drops_channels]
     assert len(others) == len(narrowing)  # tokens alone, and all that leave channels out but itself

@@ -1,4 +1,4 @@
-"""The one sentence and the one number of a column, its words, and what sliders predict."""
+"""The one sentence and the one number of a column, and its words."""
 
 import threading
 import time
@@ -13,7 +13,6 @@ from rotatek.compare.report import Column
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.page.ask import settings_events
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.ask.highlights import packed
@@ -96,36 +95,13 @@ def run_of(service: Service, image: Image.Image, settings: Settings) -> Run:
     return run
 
 
-SETTINGS = [
-    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
-    Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.5),
-    Settings.of(channels="think", keep_channels=0.5),
-    Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
-]
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: str(s)[:40])
-def test_predicted_bytes_are_those_that_an_answer_then_takes(
-    service: Service, image: Image.Image, settings: Settings
-) -> None:
-    start = run_of(service, image, SETTINGS[0])
-    held, full = settings_events.predicted(start, settings) or (0, 1)
-    done = run_of(service, image, settings).chosen.finished
-    assert done is not None and full == done.metrics["kv_bytes_full"]
-    assert held == pytest.approx(done.metrics["kv_bytes"], rel=0.03)
-    said = settings_events.read(24, start, **values_of(settings))["budget"]
-    assert f'data-share="{held / full:.4f}"' in said and "live of" in said
-
-
-def test_nothing_is_predicted_before_an_answer() -> None:
-    assert settings_events.predicted(None, Settings()) is None
-    assert "live" not in settings_events.read(24, None, **values_of(Settings()))["budget"]
+CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25)
 
 
 def test_highlights_reach_the_browser_for_every_column(
     service: Service, image: Image.Image
 ) -> None:
-    run = run_of(service, image, SETTINGS[0])
+    run = run_of(service, image, CHOSEN)
     sent = packed(run)
     assert sent.count('"cells"') == len(run.columns) and run.key in sent
     assert len(sent) < 20_000
@@ -138,12 +114,12 @@ def asking(
         "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
         "max_new_tokens": 4, "others": [],
     }  # fmt: skip
-    return list(AskEvents(site).again(**(given | values_of(SETTINGS[0]) | change)))
+    return list(AskEvents(site).again(**(given | values_of(CHOSEN) | change)))
 
 
 def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Image.Image) -> None:
     site = PageContext(service)
-    run = run_of(service, image, SETTINGS[0])
+    run = run_of(service, image, CHOSEN)
     assert asking(site, run, image)[-1]["run"].chosen.finished
     assert asking(site, None, image) == [] and asking(site, run, None) == []
     assert asking(site, run, image, question=" ") == []
@@ -153,7 +129,7 @@ def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Ima
 
 
 def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -> None:
-    site, columns = PageContext(service), titled(BASELINE, [SETTINGS[0]])
+    site, columns = PageContext(service), titled(BASELINE, [CHOSEN])
     events = AskEvents(site)
     runs = service.ask("tiny", image, "Which?", columns, 256, "me")
     shown: list[dict] = []

@@ -9,7 +9,7 @@ from typing import Final
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.compare.report import Column
 from rotatek.page.ask.answer_match import Verdict, compare
-from rotatek.page.ask.settings_summary import dropped
+from rotatek.page.ask.settings import dropped
 from rotatek.page.ask.token_agreement import fidelity, strip
 from rotatek.page.ask.words import Word, words_of
 from rotatek.service.run import Run

@@ -15,9 +15,9 @@ from PIL.Image import Image as Picture
 from rotatek.compare.columns import titled
 from rotatek.errors import ConversationGone, PdfDamaged, Stopped
 from rotatek.inputs.pdf import PdfFile
-from rotatek.methods.channels import CHANNELS
 from rotatek.page import confidence, markup
 from rotatek.page.ask import answers
+from rotatek.page.ask.settings import MOST_OTHERS, Shown
 from rotatek.page.ask.widgets import AskWidgets
 from rotatek.page.binding import (
     AT_ONCE,
@@ -34,13 +34,6 @@ from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
-Shown = dict[str, Any]  # what changes, by the names of the outputs
-
-
-def most_others() -> int:
-    """Columns beside the uncompressed one and the visitor's settings: four, or as many as it takes
-    to compare every method at equal live bytes, where 8-bit caches stand beside."""
-    return max(4, len(CHANNELS) + 2)
 
 
 class AskEvents:
@@ -66,7 +59,7 @@ class AskEvents:
         **form: Any,
     ) -> Iterator[Shown]:
         """Stream every column; `form` holds the settings as `settings_of` takes them."""
-        further = [decode(code) for code in others[: most_others()]]
+        further = [decode(code) for code in others[:MOST_OTHERS]]
         columns = titled(settings_of(form), further)
         service = self.context.service
         asking = partial(
