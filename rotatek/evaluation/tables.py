@@ -85,6 +85,11 @@ TABLES: Final[Mapping[str, Mapping[str, Flat]]] = {
     },
 }  # fmt: skip
 
+VERIFIED: Final = (  # what `rotatek verify` asks beside the uncompressed cache and the default
+    "RotateK, smaller 3", "RotateK, smaller 8", "RotateK, smaller 16", "RotateK, channels .25",
+    "KIVI, bits 2", "TurboQuant, bits 2",
+)  # fmt: skip
+
 
 def settings_of(tables: str = "all", calibration: str | None = None) -> dict[str, Settings]:
     """Settings by name, the uncompressed cache first.

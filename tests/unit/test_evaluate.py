@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 
 from rotatek.cli import main as command
-from rotatek.cli import verify
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled
@@ -412,7 +411,7 @@ def test_verify_says_what_compression_did(
     folder: Path, loaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(verify, "ROWS", ("RotateK, channels .25",))
+    monkeypatch.setattr(tables, "VERIFIED", ("RotateK, channels .25",))
     words = ["verify", "--suite", str(folder), "--out", str(tmp_path / "out")]
     assert command.main(words) == 0
     said = capsys.readouterr().out
