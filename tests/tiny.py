@@ -23,8 +23,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES
-from rotatek.models.llava_next import LlavaNext
-from rotatek.models.qwen2_5_vl import Qwen25VL
+from rotatek.models.llava import LlavaNext
+from rotatek.models.qwen import Qwen25VL
 
 QWEN_TEMPLATE = (
     "{%- for m in messages -%}<|im_start|>{{ m['role'] }}\n"

@@ -229,9 +229,7 @@ class VisionLanguageModel:
     def features(self, pixels: Pixels) -> Tensor:
         """Projected visual tokens of all images, [N, hidden]; with further blocks of columns where
         later layers read them, [N, (1 + D) hidden]."""
-        out = self.model.get_image_features(**pixels.tensors, return_dict=True).pooler_output
-        parts = out if isinstance(out, list | tuple) else [out]
-        return torch.cat([part.flatten(0, -2) for part in parts])
+        return with_additions(self.model.get_image_features(**pixels.tensors, return_dict=True))
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """The vision attention that encoder-stage pruners choose by, and whether its first row is
@@ -299,12 +297,23 @@ class VisionLanguageModel:
         Returns:
             Next-token logits [B, vocabulary].
         """
-        mask = None if bool(embedded.valid.all()) else embedded.valid.long()
+        given = {
+            "inputs_embeds": embedded.embeds,
+            "position_ids": embedded.positions,
+            "attention_mask": None if bool(embedded.valid.all()) else embedded.valid.long(),
+            "use_cache": True,
+        }
+        if embedded.deeper is not None:  # the language model's forward, which takes additions
+            model = self.model.get_decoder()
+            out = model(
+                **given, **with_cache(model, cache), visual_pos_masks=embedded.visual,
+                deepstack_visual_embeds=list(embedded.deeper),
+            )  # fmt: skip
+            last = out.last_hidden_state[:, -1 - embedded.aside]
+            logits: Tensor = self.model.get_output_embeddings()(last[:, None])[:, -1]
+            return logits
         out = self.model(
-            inputs_embeds=embedded.embeds,
-            position_ids=embedded.positions,
-            attention_mask=mask,
-            use_cache=True,
+            **given,
             logits_to_keep=_last_of(embedded),
             **with_cache(self.model, cache),
             **self.besides(embedded),
@@ -420,6 +429,19 @@ def _last_of(embedded: Embedded) -> int | Tensor:
     if not embedded.aside:
         return 1
     return torch.tensor([-1 - embedded.aside], device=embedded.embeds.device)
+
+
+def with_additions(out: Any) -> Tensor:
+    """What a tower made of pictures: [N, (1 + D) hidden], the columns of the additions of later
+    layers (DeepStack) last.
+
+    Args:
+        out: of `get_image_features`: a part is one tensor, or one for each picture.
+    """
+    found = getattr(out, "pooler_output", out)
+    parts = [found, *(getattr(out, "deepstack_features", None) or ())]
+    several = [[part] if isinstance(part, Tensor) else part for part in parts]
+    return torch.cat([torch.cat([one.flatten(0, -2) for one in each]) for each in several], -1)
 
 
 def joined(calls: Sequence[Tensor]) -> list[Tensor]:

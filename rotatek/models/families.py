@@ -21,17 +21,11 @@ from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImag
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ModelUnsupported
 from rotatek.models.base import VisionLanguageModel
-from rotatek.models.gemma3 import Gemma3
-from rotatek.models.gemma4 import Gemma4
+from rotatek.models.gemma import Gemma3, Gemma4
 from rotatek.models.generic import Generic
 from rotatek.models.internvl import InternVL
-from rotatek.models.llava import Llava
-from rotatek.models.llava_next import LlavaNext
-from rotatek.models.llava_onevision import LlavaOnevision
-from rotatek.models.qwen2_5_vl import Qwen25VL
-from rotatek.models.qwen2_vl import Qwen2VL
-from rotatek.models.qwen3_5 import Qwen35, Qwen35MoE
-from rotatek.models.qwen3_vl import Qwen3VL
+from rotatek.models.llava import Llava, LlavaNext, LlavaOnevision
+from rotatek.models.qwen import Qwen2VL, Qwen3VL, Qwen25VL, Qwen35, Qwen35MoE
 from rotatek.models.smolvlm import Idefics3, SmolVLM
 
 

@@ -18,8 +18,7 @@ from rotatek.bridge.language_inputs import language_inputs
 from rotatek.bridge.scope import own_calls
 from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Embedded, Pixels, Prompt
-from rotatek.models.deepstack import DeepStack, with_additions
+from rotatek.models.base import Embedded, Pixels, Prompt, VisionLanguageModel, with_additions
 
 KINDS: Final = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 TEXT: Final = ("input_ids", "attention_mask", *KINDS)
@@ -28,7 +27,7 @@ AROUND: Final = ("start_", "", "end_")
 BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 
-class Generic(DeepStack):
+class Generic(VisionLanguageModel):
     """A model of an unknown family, with its `AutoProcessor` as image processor."""
 
     family: ClassVar[str] = "other"

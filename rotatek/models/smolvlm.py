@@ -4,11 +4,9 @@ the prompt names every tile's row and column."""
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from rotatek.bridge.scope import own_calls
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
@@ -77,12 +75,6 @@ class Idefics3(VisionLanguageModel):
         whole = getattr(tokenizer, "global_image_token", "<global-img>")
         text += "\n" if rows else ""
         return f"{text}{around}{whole}{seen}{around}"
-
-    @own_calls()
-    def features(self, pixels: Pixels) -> Tensor:
-        """Projected tokens of all tiles and views, [N, hidden]."""
-        out = self.model.model.get_image_features(**pixels.tensors, return_dict=True).pooler_output
-        return torch.cat([part.flatten(0, -2) for part in out])
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """The last vision layer's."""

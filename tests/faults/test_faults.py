@@ -72,8 +72,8 @@ def raising(failure: BaseException, after: int = 0, times: int = 10**9) -> Calla
 
 
 STAGES = {
-    "image processor": ("rotatek.models.qwen2_5_vl.Qwen25VL.preprocess", 0),
-    "vision tower": ("rotatek.models.qwen2_5_vl.Qwen25VL.features", 0),
+    "image processor": ("rotatek.models.qwen.Qwen25VL.preprocess", 0),
+    "vision tower": ("rotatek.models.qwen.Qwen25VL.features", 0),
     "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 0),
     "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 2),
     "first decoding step": ("rotatek.engine.decode.forward_one", 0),

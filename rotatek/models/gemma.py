@@ -1,5 +1,8 @@
-"""Gemma 4: pictures in their own shape within a budget of tokens, inputs of every layer, and last
-layers that borrow the Keys and Values of earlier ones."""
+"""Gemma 3: square views of 896 pixels pooled to 256 tokens, which see each other both ways.
+
+Gemma 4: pictures in their own shape within a budget of tokens, inputs of every layer, and last
+layers that borrow the Keys and Values of earlier ones.
+"""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -11,6 +14,75 @@ from torch import Tensor, nn
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Embedded, Pixels, VisionLanguageModel
 from rotatek.models.llava import vision_layers
+
+
+class Gemma3(VisionLanguageModel):
+    """`Gemma3ForConditionalGeneration` and its tokenizer and image processor.
+
+    Within its picture a visual token attends to all others, and five layers of six see a window
+    only. Both are in the masks that the model makes of `token_type_ids`.
+    """
+
+    family: ClassVar[str] = "gemma3"
+    template: ClassVar[str | None] = (
+        "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'system' -%}"
+        "{{ raise_exception('there is no place for it') }}{%- endif -%}"
+        "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+        "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<start_of_image>"
+        "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<end_of_turn>\n{%- endfor -%}"
+        "{%- if add_generation_prompt -%}<start_of_turn>model\n{%- endif -%}"
+    )
+
+    @property
+    def placeholder(self) -> str:
+        """The token that begins a picture."""
+        return self.token(self.model.config.boi_token_index)
+
+    @property
+    def banned_ids(self) -> tuple[int, ...]:
+        """The image id, and the ids around a picture."""
+        config = self.model.config
+        return (*self.visual_ids, config.boi_token_index, config.eoi_token_index)
+
+    def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
+        """Resize to a square; long pictures may bring crops of themselves ("pan and scan")."""
+        out = self.images(images=list(images), return_tensors="pt")
+        crops = [int(number) for number in out["num_crops"]]
+        count = int(self.model.config.mm_tokens_per_image)
+        side, start, grids = int(count**0.5), 0, []
+        for number in crops:
+            grids.append(Grid(side, side, start))
+            start += (number + 1) * count
+        tensors = {"pixel_values": out["pixel_values"].to(self.device)}
+        counts = (count,) * (len(crops) + sum(crops))
+        texts = tuple(self._text(number) for number in crops)
+        return Pixels(tensors, counts, tuple(grids), texts, counts)
+
+    def _text(self, crops: int) -> str:
+        """The prompt's text for one picture and its crops."""
+        end = self.token(self.model.config.eoi_token_index)
+        view = f"\n\n{self.placeholder}{self.token(self.image_token)}{end}\n\n"
+        if not crops:
+            return view
+        return (
+            f"Here is the original image {view} and here are some crops to help you see better "
+            + " ".join([view] * crops)
+        )
+
+    def besides(self, embedded: Embedded) -> dict[str, Any]:
+        """Which tokens are of pictures: they see each other both ways."""
+        return {"token_type_ids": embedded.visual.long()}
+
+    def watched_attention(self) -> tuple[nn.Module, bool]:
+        """The last vision layer's."""
+        return vision_layers(self.model.model.vision_tower)[-1].self_attn, False
+
+    def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
+        """Means over the patches that are pooled into one token."""
+        projector = self.model.model.multi_modal_projector
+        side = projector.patches_per_image
+        pooled = projector.avg_pool(values.transpose(1, 2).unflatten(-1, (side, side)).float())
+        return pooled.flatten(2).transpose(1, 2).flatten(0, 1)
 
 
 class Gemma4(VisionLanguageModel):
