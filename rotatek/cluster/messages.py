@@ -12,12 +12,11 @@ from rotatek.methods.settings import Settings
 
 @dataclass(frozen=True)
 class RemoteRequest:
-    """A question of a conversation; answer: the reply to it, where there is one column;
-    sampling: how its tokens are chosen, with a seed where they are drawn."""
+    """A later question of a conversation; sampling: how its tokens are chosen, with a seed where
+    they are drawn."""
 
     question: Question
     max_new_tokens: int
-    answer: str = ""
     sampling: Sampling = GREEDY
 
 
@@ -31,11 +30,9 @@ class Job:
         request: the first question with its pictures; None for a follow-up whose cache should be
             at its replica.
         asked: the follow-up question, or None for the first one.
-        past: the turns before `asked`, the first question included.
+        past: the later questions before `asked`.
         trace: as of `Engine.compare`.
         talk: the key of the caches that are kept for a follow-up; empty where none are.
-        is_exact: a part of the answer has been delivered, so lost caches must be rebuilt exactly:
-            earlier questions are answered again, not read.
     """
 
     key: str
@@ -45,7 +42,6 @@ class Job:
     past: tuple[RemoteRequest, ...] = ()
     trace: bool = False
     talk: str = ""
-    is_exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,8 +65,6 @@ class Refused:
 
 @dataclass(frozen=True)
 class KeptConversation:
-    """The caches are kept. kv_bytes: their size; read: the request that made them, where earlier
-    turns were read as text."""
+    """The caches are kept. kv_bytes: their size."""
 
     kv_bytes: int
-    read: Request | None = None

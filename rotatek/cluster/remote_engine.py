@@ -1,8 +1,7 @@
-"""An engine whose answers are computed by replicas, and by another one when a replica is lost.
+"""An engine whose answers are computed by replicas.
 
-Delivered tokens are not delivered again: the second replica answers the same question from the
-beginning, and its tokens are compared with the delivered ones. Only where they differ, which other
-hardware may cause, does the answer start again, with a `Restarted` event.
+Where a replica is lost, another one answers what has streamed nothing yet; an answer that has ends
+with an error that says to ask again, and nothing is delivered twice.
 """
 
 import logging
@@ -36,7 +35,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.errors import ELSEWHERE, ConversationGone, ConversationOver, Restarting
+from rotatek.errors import ELSEWHERE, AnswerBroken, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
@@ -101,7 +100,7 @@ class RemoteConversation:
         engine: the engine of the replicas.
         columns: settings by name.
         request: the first question; pictures and text are what lost caches are made from again.
-        past: every question so far.
+        past: the questions after it.
         home: the replica's id.
     """
 
@@ -124,144 +123,6 @@ class RemoteConversation:
     def close(self) -> None:
         """Let the replica free them."""
         self.engine.drop(self)
-
-    def take(self, kept: KeptConversation, asked: RemoteRequest) -> None:
-        """The turn is over, and the caches wait."""
-        if kept.read is None:
-            self.past = (*self.past, asked)
-        else:  # the earlier turns are in the first request now
-            self.request, self.past = kept.read, (asked,)
-        self.kv_bytes = kept.kv_bytes
-
-
-class DeliveredEvents:
-    """The events that a listener has, so that a repeated answer continues without a break."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, list[int]] = {}
-        self.others: set[tuple[str, str]] = set()
-        self.attempt: list[Event] = []
-
-    def again(self) -> None:
-        """Another replica begins."""
-        self.attempt = []
-
-    def take(self, event: Event) -> list[Event]:
-        """The new events of an attempt; all of them where one contradicts a delivered event."""
-        if isinstance(event, Restarted):
-            self.__init__()  # type: ignore[misc]
-        if not isinstance(event, Prefilled | Token | Finished):
-            return [event]
-        self.attempt.append(event)
-        said = self.tokens.setdefault(event.column, [])
-        if isinstance(event, Token):
-            if event.index >= len(said):
-                said.append(event.token_id)
-                return [event]
-            return [] if said[event.index] == event.token_id else self._afresh()
-        if isinstance(event, Finished) and event.new_tokens < len(said):
-            return self._afresh()
-        kind = (event.column, type(event).__name__)
-        is_known = kind in self.others
-        self.others.add(kind)
-        return [] if is_known else [event]
-
-    def _afresh(self) -> list[Event]:
-        seen = self.attempt
-        self.__init__()  # type: ignore[misc]
-        return [Restarted(ELSEWHERE), *(new for event in seen for new in self.take(event))]
-
-    @property
-    def has_text(self) -> bool:
-        """Whether a token has been delivered."""
-        return any(self.tokens.values())
-
-
-class FailoverRun:
-    """One answer's way over replicas, to the first that brings it to its end.
-
-    Args:
-        engine: the engine of the replicas.
-        job: the work.
-        stop: ends it.
-        asked: the question that is answered.
-        conversation: receives a `RemoteConversation` where the caches are kept.
-        talk: that conversation.
-    """
-
-    def __init__(
-        self,
-        engine: "RemoteEngine",
-        job: Job,
-        stop: StopFlag | None,
-        asked: RemoteRequest,
-        conversation: Conversation | None,
-        talk: RemoteConversation | None,
-    ) -> None:
-        self.engine, self.job, self.stop, self.asked = engine, job, stop, asked
-        self.conversation, self.talk = conversation, talk
-        self.told, self.text = DeliveredEvents(), ""
-        self.has_begun = self.is_kept = False
-
-    def events(self) -> Iterator[Event | Started | Refused]:
-        """`Started` or `Refused` first, then what `Engine.compare` yields."""
-        try:
-            for attempt in range(TRIES):
-                if (yield from self._attempt(attempt)):
-                    return
-                self.told.again()
-                if self.job.asked is not None and self.talk is not None:
-                    self.job = replace(
-                        self.job,
-                        request=self.talk.request,
-                        past=self.talk.past,
-                        is_exact=self.told.has_text,
-                    )
-            yield Failed(Restarting())
-        finally:
-            if self.has_begun and not self.is_kept and self.conversation is not None:
-                self.conversation.close()
-
-    def _attempt(self, number: int) -> Generator[Event | Started | Refused, None, bool]:
-        """One replica's events; whether the answer is complete."""
-        home = "" if self.talk is None else self.talk.home
-        try:
-            with closing(self.engine.stream(self.job, home, self.stop)) as stream:
-                for event in stream:
-                    if isinstance(event, ConversationLost):
-                        return False
-                    yield from self._take(event)
-            return True
-        except LOST as error:
-            if self.stop is not None and self.stop.is_set():
-                return True
-            log.warning("a replica is lost (%s), try %d", type(error).__name__, number + 1)
-        time.sleep(PAUSE_S * number)
-        return False
-
-    def _take(
-        self, event: Event | Started | Refused | KeptConversation
-    ) -> list[Event | Started | Refused]:
-        """The events to deliver for one event of a replica."""
-        if isinstance(event, Started):
-            if self.talk is not None:
-                self.talk.home = event.home
-            is_first, self.has_begun = not self.has_begun, True
-            return [event] if is_first else []
-        if isinstance(event, Refused):
-            return [event]
-        if isinstance(event, KeptConversation):
-            assert self.talk is not None and self.conversation is not None
-            self.talk.take(event, replace(self.asked, answer=self.text))
-            self.conversation.columns = [self.talk]  # type: ignore[list-item]
-            self.conversation.turns += 1
-            self.is_kept = True
-            return []
-        news = self.told.take(event)
-        for one in news:
-            self.text = "" if isinstance(one, Restarted) else self.text
-            self.text += one.text if isinstance(one, Token) else ""
-        return list(news)
 
 
 class RemoteEngine(Engine):
@@ -292,12 +153,8 @@ class RemoteEngine(Engine):
         chosen = dict(columns)
         request = replace(request, sampling=request.sampling.seeded())  # equal on every replica
         talk = None if conversation is None else RemoteConversation(self, chosen, request)
-        job = Job(
-            _name(), chosen, request, trace=trace, talk="" if talk is None else talk.key
-        )  # fmt: skip
-        asked = RemoteRequest(request.question, request.max_new_tokens, sampling=request.sampling)
-        course = FailoverRun(self, job, stop, asked, conversation, talk)
-        yield from _plain(course.events())
+        job = Job(_name(), chosen, request, trace=trace, talk="" if talk is None else talk.key)
+        yield from _plain(self._answered(job, stop, conversation, talk))
 
     def follow(
         self,
@@ -316,11 +173,66 @@ class RemoteEngine(Engine):
             raise ConversationOver
         talk: RemoteConversation = conversation.columns[0]  # type: ignore[assignment]
         job = Job(_name(), talk.columns, None, asked, talk=talk.key)
-        events = FailoverRun(self, job, stop, asked, conversation, talk).events()
+        events = self._answered(job, stop, conversation, talk)
         first = next(events)
         if isinstance(first, Refused):
             raise first.error
         return _plain(events)
+
+    def _answered(
+        self,
+        job: Job,
+        stop: StopFlag | None,
+        conversation: Conversation | None,
+        talk: RemoteConversation | None,
+    ) -> Iterator[Event | Started | Refused]:
+        """`Started` or `Refused` first, then what `Engine.compare` yields; `talk` is what
+        `conversation` holds where the caches are kept."""
+        begun, kept, shown, said = False, False, False, False
+        try:
+            for attempt in range(TRIES):
+                try:
+                    home = "" if talk is None else talk.home
+                    with closing(self.stream(job, home, stop)) as events:
+                        for event in events:
+                            if isinstance(event, ConversationLost):
+                                break
+                            if isinstance(event, KeptConversation):
+                                assert talk is not None and conversation is not None
+                                if job.asked is not None:
+                                    talk.past = (*talk.past, job.asked)
+                                talk.kv_bytes, kept = event.kv_bytes, True
+                                conversation.columns = [talk]  # type: ignore[list-item]
+                                conversation.turns += 1
+                                continue
+                            if isinstance(event, Started):
+                                if talk is not None:
+                                    talk.home = event.home
+                                is_known, begun = begun, True
+                                if is_known:
+                                    continue
+                            said = said or isinstance(event, Token | Finished)
+                            shown = shown or isinstance(event, Prefilled)
+                            yield event
+                        else:
+                            return
+                except LOST as error:
+                    if stop is not None and stop.is_set():
+                        return
+                    log.warning("a replica is lost (%s)", type(error).__name__)
+                    if said:
+                        yield Failed(AnswerBroken())
+                        return
+                    if shown:
+                        shown = False
+                        yield Restarted(ELSEWHERE)
+                    time.sleep(PAUSE_S * attempt)
+                if job.asked is not None and talk is not None:
+                    job = replace(job, request=talk.request, past=talk.past)
+            yield Failed(Restarting())
+        finally:
+            if begun and not kept and conversation is not None:
+                conversation.close()
 
     def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
         """A replica's events of a job; of the replica `home`, while it lives.

@@ -22,10 +22,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.engine_status import Health
 from rotatek.engine.events import Event
-from rotatek.errors import RequestTooLong, UserError, public_error
-from rotatek.inputs.chat import make_chat
-from rotatek.inputs.messages import Message
-from rotatek.inputs.request import Request
+from rotatek.errors import UserError, public_error
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
@@ -98,13 +95,13 @@ class Replica:
             return
         waiting, is_kept = found or WaitingConversation(Conversation(), KEY), False
         try:
-            events, read = self._answer(job, waiting.conversation, stop)
+            events = self._answer(job, waiting.conversation, stop)
             yield Started(self.home)
             yield from events
             if job.talk and waiting.conversation.is_open:
                 self.waiting.hold(job.talk, waiting)
                 is_kept = True
-                yield KeptConversation(waiting.conversation.cache_bytes, read)
+                yield KeptConversation(waiting.conversation.cache_bytes)
         except UserError as error:
             if found is not None and found.conversation.is_open:
                 self.waiting.hold(job.talk, found)
@@ -116,53 +113,24 @@ class Replica:
             if not is_kept:
                 waiting.close()
 
-    def _answer(
-        self, job: Job, talk: Conversation, stop: StopFlag
-    ) -> tuple[Iterator[Event], Request | None]:
-        """The job's events; and the request, where earlier turns are read for it as text."""
-        asked, given = job.asked, job.request
-        if asked is not None and not talk.is_open:
-            assert given is not None
-            read = None if job.is_exact or len(job.columns) > 1 else _as_text(job, given)
-            if read is None:
-                self._again(job, given, talk, stop)
-            else:
-                return self._compare(job, read, talk, stop), read
-        if asked is not None:
-            return self._follow(asked, talk, stop), None
-        assert given is not None
-        return self._compare(job, given, talk, stop), None
-
-    def _compare(
-        self, job: Job, request: Request, talk: Conversation, stop: StopFlag
-    ) -> Iterator[Event]:
-        kept = talk if job.talk else None
-        return self.engine.compare(request, job.columns, stop, trace=job.trace, conversation=kept)
-
-    def _again(self, job: Job, request: Request, talk: Conversation, stop: StopFlag) -> None:
-        """Make the caches as they were: the same questions have the same answers."""
-        for _ in self._compare(job, request, talk, stop):
-            pass
-        for turn in job.past[1:]:
-            for _ in self._follow(turn, talk, stop):
+    def _answer(self, job: Job, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
+        """The job's events. Lost caches are made as they were: the same questions have the same
+        answers."""
+        if job.asked is None or not talk.is_open:
+            assert job.request is not None
+            kept = talk if job.talk else None
+            first = self.engine.compare(
+                job.request, job.columns, stop, trace=job.trace, conversation=kept
+            )
+            if job.asked is None:
+                return first
+            for _ in first:
                 pass
+            for turn in job.past:
+                for _ in self._follow(turn, talk, stop):
+                    pass
+        return self._follow(job.asked, talk, stop)
 
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         question: Any = asked.question  # a text, or texts and pictures
         return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.sampling)
-
-
-def _as_text(job: Job, request: Request) -> Request | None:
-    """The complete conversation as one request; None where it is too long for one."""
-    assert job.asked is not None
-    chat: list[Message] = [*request.messages]
-    for turn, later in zip(job.past, (*job.past[1:], job.asked), strict=True):
-        asked = later.question if isinstance(later.question, tuple) else (later.question,)
-        chat += [Message("assistant", (turn.answer,)), Message("user", asked)]
-    try:
-        return make_chat(
-            request.images, chat, job.asked.max_new_tokens, cut=request.cut,
-            tools=request.tools, sampling=job.asked.sampling,
-        )  # fmt: skip
-    except RequestTooLong:
-        return None
