@@ -1,12 +1,32 @@
-"""Turns at the device: first come, first served; long work yields to decoding steps in between."""
+"""Turns at the device: first come, first served; long work yields to decoding steps in between, or
+shares a processor's cores with them."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Final
+
+import torch
 
 from rotatek.cache.device_timing import Pace
+
+LIMIT: Final = "/sys/fs/cgroup/cpu.max"  # of a container on Linux
+WIDEST: Final = 4  # cores that one prompt still makes good use of
+THREADS: Final = torch.get_num_threads()  # before any work has taken a share
+
+
+def cores_here(limit: str = LIMIT) -> int:
+    """Cores that torch may use, within a container's limit: more threads would be stopped in the
+    middle of their work."""
+    try:
+        with open(limit, encoding="ascii") as file:
+            quota, period = map(int, file.read().split())
+    except (OSError, ValueError):  # "max" is no number
+        return THREADS
+    return max(1, min(THREADS, quota // period))
 
 
 class DeviceTurns:
@@ -74,3 +94,32 @@ class YieldToDecode:
             self._turns.__exit__()
             self._turns.__enter__()
             self._begin()
+
+
+class CpuShares:
+    """A processor's cores: each piece of work has its share of them, taken anew in every layer."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.prompts = DeviceTurns(max(2, count // WIDEST))
+        self._working = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def work(self, patience: float = 0.0) -> Iterator[None]:
+        """A piece of work; patience: seconds to wait until no other one runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._working, max(0.0, patience))
+            self._working += 1
+        try:
+            self.share()
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+            torch.set_num_threads(self.count)
+
+    def share(self) -> None:
+        """Set this thread's operations to use its share."""
+        torch.set_num_threads(max(1, self.count // max(1, self._working)))

@@ -25,8 +25,7 @@ from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import decode, recovery
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.cpu_shares import AVAILABLE, THREADS, CpuShares
-from rotatek.engine.device_turns import DeviceTurns, YieldToDecode
+from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
 from rotatek.engine.sequences import Counters, SampledToken, Sequence
 from rotatek.engine.steps import PendingStep, chosen
 from rotatek.engine.token_choice import TokenChoice
@@ -65,7 +64,7 @@ class Scheduler:
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = DeviceTurns(), DeviceTurns()
         here = vlm.device.type == "cpu"
-        self.cores = CpuShares(AVAILABLE) if here and THREADS > 1 else None
+        self.cores = CpuShares(cores_here()) if here and THREADS > 1 else None
         self._unused = Unused()
         if here:
             share_arenas()
@@ -87,7 +86,7 @@ class Scheduler:
         """The device, for a vision tower or a prefill: one at a time, between steps or parallel to
         them. A processor's cores are divided instead."""
         if self.cores is not None:
-            with self.cores.prompt(), stoppable(stop, self.cores.share):
+            with self.cores.prompts, self.cores.work(), stoppable(stop, self.cores.share):
                 yield
         else:
             with self._prefills, self._turns:
@@ -252,8 +251,8 @@ class Scheduler:
                 with self._turns:
                     self._step()
             else:
-                self.cores.wait_for_all(self._stepped + self._patience() - time.perf_counter())
-                with self._turns, self.cores.work():
+                left = self._stepped + self._patience() - time.perf_counter()
+                with self.cores.work(left), self._turns:
                     self._step()
                 self._stepped = time.perf_counter()
         finally:
