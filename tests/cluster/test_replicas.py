@@ -15,7 +15,7 @@ from tests.cluster.conftest import Nodes
 from tests.fixtures import Picture, Together, free_port
 from tests.server.conftest import asked, client_of
 
-pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
 
 STEADY = (1, 4, 5, 6)  # seeds of pictures whose answers rounding does not change
 LENGTH = 160
