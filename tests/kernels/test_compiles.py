@@ -18,7 +18,7 @@ arch = int(sys.argv[1])
 target(arch)
 from kernels import append, attention_launch, covariance, fused_elementwise, packing
 from kernels import packed_attention_launch, window_attention
-from benchmarks.kernels.cases import Case, make
+from tests.kernels.cases import Case, make
 from kernels.plan import Config, Joined
 from kernels.planes import Channels
 from kernels.elementwise_reference import PLAIN

@@ -5,8 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks.kernels.cases import PLANES, Case, attend_plain, grid, make
-from benchmarks.kernels.check import errors, passes
 from kernels.attention_launch import attend_triton, refusal
 from kernels.packed_attention_launch import (
     WIDEST,
@@ -18,6 +16,8 @@ from kernels.packed_attention_launch import (
     plan_planes,
     slots_for,
 )
+from tests.kernels.cases import PLANES, Case, attend_plain, grid, make
+from tests.kernels.check import errors, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F16, BF16 = torch.float16, torch.bfloat16

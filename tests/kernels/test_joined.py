@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks.kernels.cases import PACKS, Case, attend_plain, make
-from benchmarks.kernels.check import errors, passes
 from kernels.attention_launch import attend_triton
 from kernels.plan import Config, Joined, Work, joined_us, layout, plan_of
+from tests.kernels.cases import PACKS, Case, attend_plain, make
+from tests.kernels.check import errors, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from benchmarks.kernels.solver_check import (
+from kernels.covariance import covariance, project, weigh
+from kernels.solver import start_basis, subspace
+from rotatek.methods.rotation import SIGMA_FLOOR, query_weights, solvers
+from tests.kernels.solver_check import (
     ENERGY,
     ORTHONORMAL,
     RESIDUAL,
@@ -14,9 +17,6 @@ from benchmarks.kernels.solver_check import (
     projection_error,
     spectra,
 )
-from kernels.covariance import covariance, project, weigh
-from kernels.solver import start_basis, subspace
-from rotatek.methods.rotation import SIGMA_FLOOR, query_weights, solvers
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HARD = (

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.kernels.cases import Case, attend_plain, make
-from benchmarks.kernels.check import errors, passes
 from kernels.append import append_text
 from kernels.attention_launch import attend_triton
 from kernels.plan import Config, Joined
 from kernels.reference import QuantisedText, Text, append_plain, attend_reference, opened_text
+from tests.kernels.cases import Case, attend_plain, make
+from tests.kernels.check import errors, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

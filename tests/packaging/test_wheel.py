@@ -149,7 +149,7 @@ def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
     for model in ("pocket", "pocket-smol"):
         own = {path.name for path in (ROOT / "assets" / model).glob("*")}
         assert {f"assets/{model}/{name}" for name in own} <= inside
-    unwanted = ("pocket/", "benchmarks/kernels", "assets/fonts")
+    unwanted = ("pocket/", "benchmarks/attention", "assets/fonts")
     assert not [name for name in inside if name.startswith(unwanted)]
 
 

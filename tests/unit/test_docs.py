@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.full_families import FULL
 from rotatek import Settings
 from rotatek.methods.channels import CHANNELS, LayerStates
 from rotatek.methods.tokens import TOKENS
 from rotatek.models.families import FAMILIES
 from tests.families import EVERY
+from tests.full_families import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

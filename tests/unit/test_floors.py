@@ -292,7 +292,6 @@ def test_a_fresh_interpreter_imports_transformers_and_all_of_the_library() -> No
     """Hugging Face has a package named kernels; ours must not be taken for it, or the other way
     round. The library needs neither gradio nor plotly nor lmms_eval: they are blocked."""
     foreign = (
-        "benchmarks.kernels",
         "rotatek.evaluation.lmms_manifest",
         "rotatek.evaluation.lmms_model",
     )

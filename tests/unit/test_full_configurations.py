@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks.full_families import FULL, built
 from rotatek.inputs.request import make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import weight_bytes
 from tests.families import real_processor
 from tests.fixtures import Picture
+from tests.full_families import FULL, built
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 # Millions of parameters as published, bytes of a bfloat16 cache a token, and the visual tokens of a

@@ -1,12 +1,9 @@
 """The solver on 40 spectra: orthonormality, captured energy, residual, against eigh in float64."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from kernels.covariance import covariance, project
-from kernels.solver import subspace
 
 ORTHONORMAL = 5e-6
 ENERGY = 0.99
@@ -93,26 +90,3 @@ def projection_error(device: str, d: int = 128) -> float:
     got = project(keys.to(device), mean.to(device), basis.to(device)).cpu().double()
     want = (keys.double() - mean[:, :, None].double()) @ basis.double()
     return float((got - want).norm() / want.norm())
-
-
-def solver_report(device: str) -> dict[str, Any]:
-    """All 40 spectra at every width and k of `KEPT`; `failed` counts misses and wrong helpers."""
-    report: dict[str, Any] = {"spectra": len(spectra()), "misses": {}}
-    slip, energy = 0.0, 1.0
-    for d, kept in KEPT.items():
-        named = spectra(d)
-        matrices = torch.stack([matrix(v, seed) for seed, v in enumerate(named.values())])
-        for k in kept:
-            basis = subspace(matrices.to(device), k)
-            found = judge(matrices, basis)
-            slip = max(slip, float(found["slip"].max()))
-            energy = min(energy, float(found["energy"].min()))
-            missed = failures(matrices, basis, list(named))
-            if missed:
-                report["misses"][f"{k} of {d}"] = missed
-    report |= {"orthonormality": slip, "energy": energy}
-    report["covariance"] = max(covariance_error(device, d=d) for d in KEPT)
-    report["projection"] = max(projection_error(device, d) for d in KEPT)
-    wrong = (report["covariance"] > 1e-4) + (report["projection"] > 5e-3)
-    report["failed"] = sum(len(names) for names in report["misses"].values()) + wrong
-    return report

@@ -256,8 +256,9 @@ def configured(name: str) -> tuple[type[PreTrainedModel], Any, VisionLanguageMod
     return type(small.model), kind.from_dict(config), small
 
 
-def built(name: str, device: str = "cuda") -> VisionLanguageModel:
-    """A full-size model: without weights on "meta", with random ones in bfloat16 elsewhere."""
+def drawn(name: str, device: str = "cuda") -> tuple[PreTrainedModel, VisionLanguageModel]:
+    """A full-size model as transformers has it, without weights on "meta" and with random ones in
+    bfloat16 elsewhere; and the tiny one whose structure it has."""
     kind, config, small = configured(name)
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
@@ -271,15 +272,25 @@ def built(name: str, device: str = "cuda") -> VisionLanguageModel:
         torch.set_default_dtype(torch.float32)
     eos = small.tokenizer.convert_tokens_to_ids(small.tokenizer.eos_token)
     model.generation_config = GenerationConfig(eos_token_id=eos)
+    return model.eval(), small
+
+
+def adapted(name: str, model: PreTrainedModel, small: VisionLanguageModel) -> VisionLanguageModel:
+    """A model of `drawn` as `load` gives it."""
     family = FAMILIES[FULL[name].family]
     given = small.images.to_dict() | FULL[name].images
     if "image_grid_pinpoints" in FULL[name].whole:
         given["image_grid_pinpoints"] = FULL[name].whole["image_grid_pinpoints"]
     images = family.images(**{k: v for k, v in given.items() if not k.endswith("_type")})
-    vlm = family.adapter(prepare(model.eval()), small.tokenizer, images, f"{name} (random)")
-    if torch.device(device).type == "cuda":
-        vlm.optimise_for_gpu()  # as `load` does
+    vlm = family.adapter(prepare(model), small.tokenizer, images, f"{name} (random)")
+    if vlm.device.type == "cuda":
+        vlm.optimise_for_gpu()
     return vlm
+
+
+def built(name: str, device: str = "cuda") -> VisionLanguageModel:
+    """A full-size model, with random weights."""
+    return adapted(name, *drawn(name, device))
 
 
 def qwen(tokens: int) -> VisionLanguageModel:

@@ -1,11 +1,8 @@
-"""The paper's two decode kernels, kept faithful as an arm of the benchmarks (never used to serve).
+"""The paper's two decode kernels, as an arm of `benchmarks attention` (never used to serve).
 
 Source: arXiv 2605.19218, appendix "RotateK Decode Kernel Implementation": phase 1 on a
-(B, Hq, N_s) grid, one warp, BLOCK_N = 64, three stages, q . R in every program and
-N_s = max(1, min(ceil(S_v / BLOCK_N), 64)); phase 2 on (B, Hq), the full-width loop and the merge.
-One program a *query* head and no tl.dot: a key head's cache crosses the L2 once a query head. The
-paper keeps its scratch in a module-level dictionary; here it is allocated a call, at no cost in a
-graph. k and d must be powers of two, as in the paper.
+(B, Hq, N_s) grid, one warp, tiles of 64 tokens, q . R in every program, at most 64 splits; phase 2
+on (B, Hq). One program a *query* head and no tl.dot. k and d must be powers of two.
 """
 
 import torch
@@ -17,6 +14,33 @@ from kernels.reference import Text, Visual
 
 LOG2_E = 1.4426950408889634
 BLOCK_N = 64
+
+
+@triton.jit
+def _loop(
+    p_k, p_v, b_q, bias, lo, hi, scale_log2, W: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One query over tokens lo to hi, Keys of width W: the softmax state (sums [D], max, mass)."""
+    o_d, o_w = tl.arange(0, D), tl.arange(0, W)
+    b_acc = tl.zeros([D], tl.float32)
+    b_m = -float("inf")
+    b_l = 0.0
+    for start in tl.range(lo, hi, BLOCK):
+        o_n = start + tl.arange(0, BLOCK)
+        m_n = o_n < hi
+        p_tile = p_k + o_n[:, None] * W + o_w[None, :]
+        b_k = tl.load(p_tile, mask=m_n[:, None], other=0.0).to(tl.float32)
+        b_s = (tl.sum(b_k * b_q[None, :], 1) + bias) * scale_log2
+        b_s = tl.where(m_n, b_s, -float("inf"))
+        b_next = tl.maximum(b_m, tl.max(b_s, 0))
+        b_past = tl.exp2(b_m - b_next)
+        b_p = tl.exp2(b_s - b_next)
+        p_tile = p_v + o_n[:, None] * D + o_d[None, :]
+        b_v = tl.load(p_tile, mask=m_n[:, None], other=0.0).to(tl.float32)
+        b_acc = b_acc * b_past + tl.sum(b_p[:, None] * b_v, 0)
+        b_l = b_l * b_past + tl.sum(b_p, 0)
+        b_m = b_next
+    return b_acc, b_m, b_l
 
 
 @triton.jit
@@ -32,29 +56,10 @@ def _sparse_kernel(
     b_q = tl.load(p_q + row * D + o_d).to(tl.float32)
     b_r = tl.load(p_r + kv * D * K + o_d[:, None] * K + o_k[None, :]).to(tl.float32)
     b_low = tl.sum(b_q[:, None] * b_r, 0)
-    bias = 0.0
-    if p_mean is not None:
-        bias = tl.sum(b_q * tl.load(p_mean + kv * D + o_d).to(tl.float32), 0)
-    b_acc = tl.zeros([D], tl.float32)
-    b_m = -float("inf")
-    b_l = 0.0
-    lo = i_s * per_split
-    hi = tl.minimum(lo + per_split, N)
-    for start in tl.range(lo, hi, BLOCK):
-        o_n = start + tl.arange(0, BLOCK)
-        m_n = o_n < hi
-        p_tile = p_k + (kv * N + o_n[:, None]) * K + o_k[None, :]
-        b_k = tl.load(p_tile, mask=m_n[:, None], other=0.0).to(tl.float32)
-        b_s = (tl.sum(b_k * b_low[None, :], 1) + bias) * scale_log2
-        b_s = tl.where(m_n, b_s, -float("inf"))
-        b_next = tl.maximum(b_m, tl.max(b_s, 0))
-        b_past = tl.exp2(b_m - b_next)
-        b_p = tl.exp2(b_s - b_next)
-        p_tile = p_v + (kv * N + o_n[:, None]) * D + o_d[None, :]
-        b_v = tl.load(p_tile, mask=m_n[:, None], other=0.0).to(tl.float32)
-        b_acc = b_acc * b_past + tl.sum(b_p[:, None] * b_v, 0)
-        b_l = b_l * b_past + tl.sum(b_p, 0)
-        b_m = b_next
+    bias = tl.sum(b_q * tl.load(p_mean + kv * D + o_d).to(tl.float32), 0)
+    lo, hi = i_s * per_split, tl.minimum((i_s + 1) * per_split, N)
+    p_k, p_v = p_k + kv * N * K, p_v + kv * N * D
+    b_acc, b_m, b_l = _loop(p_k, p_v, b_low, bias, lo, hi, scale_log2, K, D, BLOCK)
     slot = row * splits + i_s
     tl.store(p_acc + slot.to(tl.int64) * D + o_d, b_acc)
     tl.store(p_m + slot, b_m)
@@ -72,22 +77,8 @@ def _full_merge_kernel(
     kv = (i_b * (Hq // G) + i_h // G).to(tl.int64)
     o_d = tl.arange(0, D)
     b_q = tl.load(p_q + row * D + o_d).to(tl.float32)
-    b_acc = tl.zeros([D], tl.float32)
-    b_m = -float("inf")
-    b_l = 0.0
-    for start in tl.range(0, M, BLOCK):
-        o_m = start + tl.arange(0, BLOCK)
-        m_m = o_m < M
-        o_tile = (kv * M + o_m[:, None]) * D + o_d[None, :]
-        b_k = tl.load(p_k + o_tile, mask=m_m[:, None], other=0.0).to(tl.float32)
-        b_s = tl.where(m_m, tl.sum(b_k * b_q[None, :], 1) * scale_log2, -float("inf"))
-        b_next = tl.maximum(b_m, tl.max(b_s, 0))
-        b_past = tl.exp2(b_m - b_next)
-        b_p = tl.exp2(b_s - b_next)
-        b_v = tl.load(p_v + o_tile, mask=m_m[:, None], other=0.0).to(tl.float32)
-        b_acc = b_acc * b_past + tl.sum(b_p[:, None] * b_v, 0)
-        b_l = b_l * b_past + tl.sum(b_p, 0)
-        b_m = b_next
+    p_k, p_v = p_k + kv * M * D, p_v + kv * M * D
+    b_acc, b_m, b_l = _loop(p_k, p_v, b_q, 0.0, 0, M, scale_log2, D, D, BLOCK)
     for i_s in range(splits):
         slot = row * splits + i_s
         b_ms = tl.load(p_m + slot)
@@ -97,8 +88,7 @@ def _full_merge_kernel(
         b_acc = b_acc * b_past + tl.load(p_acc + slot.to(tl.int64) * D + o_d) * b_new
         b_l = b_l * b_past + tl.load(p_l + slot) * b_new
         b_m = b_next
-    b_out = b_acc / (b_l + 1e-20)
-    tl.store(p_out + row * D + o_d, b_out.to(p_out.dtype.element_ty))
+    tl.store(p_out + row * D + o_d, (b_acc / (b_l + 1e-20)).to(p_out.dtype.element_ty))
 
 
 def attend_paper(q: Tensor, visual: Visual, text: Text, scale: float) -> Tensor:

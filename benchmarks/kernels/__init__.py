@@ -1,1 +1,0 @@
-"""Benchmarks of the kernels: `python -m benchmarks.kernels NAME [--json FILE]`."""

@@ -1,1 +1,0 @@
-"""What a stored picture saves, and what it costs in answers: a part a module."""
