@@ -1,11 +1,11 @@
-"""What settings do to the Keys of a pretrained language model: KL, nats and first choices by bytes.
+"""Compressed Keys of a pretrained language model: KL, nats and first choices beside live bytes.
 
 A text's first tokens take the part of the picture. 4 tokens of each segment stay text, like a chat
 template before a picture; `context` tokens are compressed; 48 more are the question. One prefill
 fills the caches of all settings, and the next 192 tokens are scored by teacher forcing against the
 plain cache: the divergence of a token's distribution (KL), additional nats a token, and how often
 the most likely token is the same. `live` is the compressed part's bytes over what the plain cache
-holds of the same tokens. Asked "later", another question stood behind the context when it was
+holds of the same tokens. Asked "later", another question was behind the context when it was
 compressed. A row of a setting has the means over segments.
 """
 
