@@ -74,10 +74,7 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
 
     def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
         prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
-        (target,) = equal_bytes.measured(engine.vlm, prompt, chosen.pruning, [chosen.channels])
-        columns = equal_bytes.matched_live(
-            chosen, target, equal_bytes.Scale(engine.vlm, prompt), **others
-        )
+        columns = equal_bytes.matched_live(engine.vlm, prompt, chosen, **others)
         check_taken(columns.values(), others)
         return columns
 

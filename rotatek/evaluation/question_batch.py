@@ -7,8 +7,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.row_layout import Layout
-from rotatek.cache.prompt_bytes import bytes_by_prompt
-from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes
+from rotatek.cache.rotatek_cache import cache_bytes
 from rotatek.cache.token_plan import layout_of
 from rotatek.engine.conversation import turn_of
 from rotatek.engine.dialogues import Dialogue
@@ -92,18 +91,13 @@ class QuestionBatch:
         return [Dialogue(turns, self._limits_of(item), stops) for item, turns in pairs]
 
     def shares(self, cache: Cache) -> list[float]:
-        """Each question's bytes of a filled cache over an uncompressed one's, as if it were alone.
+        """The batch's bytes of a filled cache over an uncompressed one's, for each question.
 
         Args:
             cache: of the whole batch, compressed or plain.
         """
-        if not isinstance(cache, RotateKCache):
-            every = self.vlm.full_bytes(self.whole.valid.numel(), len(self.items))
-            whole = cache_bytes(cache).total / every
-            return [whole] * len(self.items)
-        tokens = self.whole.valid.sum(1).tolist()
-        pairs = zip(bytes_by_prompt(cache), tokens, strict=True)
-        return [held / self.vlm.full_bytes(count) for held, count in pairs]
+        every = self.vlm.full_bytes(self.whole.valid.numel(), len(self.items))
+        return [cache_bytes(cache).total / every] * len(self.items)
 
     def under(self, pruner: TokenPruner) -> tuple[Embedded, Layout]:
         """The padded batch that a pruner leaves to the language model, and where its tokens are."""

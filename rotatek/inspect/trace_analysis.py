@@ -15,7 +15,6 @@ from torch import Tensor
 from rotatek.inspect.trace import Floats, Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Axes, HeadStates
-from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept
 
 BEYOND: Final = -1.0  # where a layer has fewer heads than another, or its heads fewer channels
@@ -254,16 +253,8 @@ def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
 
 def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
     """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
-    tokens = [layer.count for layer in trace.layers]
-    return _bytes(trace, method, energies, tokens)
-
-
-def _bytes(
-    trace: Trace, method: ChannelMethod, energies: Floats, tokens: Sequence[int]
-) -> NDArray[np.int64]:
-    """Bytes [layers, kv heads] of so many tokens in each layer."""
     keys, values = key_widths(method, energies), value_widths(trace, method)
-    counts = np.array(tokens)[:, None]
+    counts = np.array([layer.count for layer in trace.layers])[:, None]
 
     def of(own: Tensor, rows: NDArray[np.bool_]) -> Tensor:
         heads = own.shape[1]
@@ -273,16 +264,6 @@ def _bytes(
         return method.head_bytes(kept, held, count, own.shape[-1], trace.itemsize)
 
     return _by_form(energies, of)
-
-
-def visual_bytes(trace: Trace, settings: Settings, energies: Floats) -> int:
-    """Bytes that a run's visual tokens would take under `settings`; energies: `spectra`.
-
-    Heads, widths, bases and masks are counted as the methods count them.
-    """
-    method, pruner = settings.channels, settings.tokens
-    tokens = pruner.tokens_by_layer(len(energies), trace.visual_tokens)
-    return int(_bytes(trace, method, energies, tokens).sum())
 
 
 def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:

@@ -109,9 +109,6 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
         drawn = drawings.head_map(present(events.view_of(run, (0, 0, 0), form())), quantity).figure
         assert np.isnan(drawn.data[0]["z"]).tolist() == [[False] * 6, [False, True] * 3]
         assert {"no such head"} == set(drawn.data[0]["customdata"][1, 1::2])
-    energies = drawings.spectra(run, trace, view.method)
-    stored = trace_analysis.bytes_map(trace, view.method, energies).sum()
-    assert stored == trace_analysis.visual_bytes(trace, Settings.of(keep_channels=0.5), energies)
 
 
 def test_heads_of_two_widths_share_one_budget_in_figures(picture: Picture) -> None:
