@@ -23,7 +23,6 @@ from tests.families import EVERY
 from tests.fixtures import Picture, at_once
 from tests.recorded import RecordedGraph
 from tests.tiny import TINY, tiny_qwen
-from tests.unit.test_other_families import CLASSES, prompted
 
 pytestmark = pytest.mark.usefixtures("recorded")
 NEW = 12
@@ -264,16 +263,3 @@ def test_a_loop_of_ones_own_is_replayed_too(
     assert len(recorded) == 1 and not any(layer.text.static for layer in apart.layers)
     with pytest.warns(DeprecationWarning, match="hand_over is now release_steps"):
         apart.hand_over()
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_classes_without_an_adapter(name: str, recorded: list) -> None:
-    model, inputs = prompted(name)
-    options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
-    found = []
-    for graph in (False, True):
-        cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.5))
-        cache.graph = graph
-        found.append(model.generate(**inputs, **options, **with_cache(model, cache)))
-    assert torch.equal(*found)
-    assert [graph.replays for graph in recorded] == [NEW - 2]

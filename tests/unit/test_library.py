@@ -15,7 +15,7 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.shares import matched_keep_tokens, tokens_kept
 from rotatek.models import Prompt, VisionLanguageModel
 from tests.fixtures import Picture
-from tests.tiny import tiny_llava, tiny_qwen
+from tests.tiny import tiny_qwen
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +37,6 @@ def _inputs(prompt: Prompt) -> dict[str, torch.Tensor]:
     }
 
 
-def test_generate_takes_the_cache(vlm: VisionLanguageModel, picture: Picture) -> None:
-    inputs = _inputs(_prompt(vlm, picture))
-    options = {"max_new_tokens": 8, "do_sample": False}
-    plain = vlm.model.generate(**inputs, **options)
-    lossless = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
-    assert torch.equal(
-        vlm.model.generate(**inputs, **options, **with_cache(vlm.model, lossless)), plain
-    )
-    small = RotateKCache(vlm.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
-    vlm.model.generate(**inputs, **options, **with_cache(vlm.model, small))
-    assert 0 < small.bytes().total < lossless.bytes().total
-
-
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
 def test_the_older_name_of_a_cache_does_the_same(
     vlm: VisionLanguageModel, picture: Picture
@@ -61,19 +48,6 @@ def test_the_older_name_of_a_cache_does_the_same(
     before = vlm.model.generate(**inputs, **options, past_key_values=caches[1])
     assert torch.equal(now, before)
     assert caches[0].bytes() == caches[1].bytes()
-
-
-def test_generate_on_llava_next(picture: Picture) -> None:
-    vlm = tiny_llava()
-    prompt = _prompt(vlm, picture)
-    inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
-    inputs["attention_mask"] = torch.ones_like(prompt.ids)
-    options = {"max_new_tokens": 8, "do_sample": False}
-    plain = vlm.model.generate(**inputs, **options)
-    cache = RotateKCache(vlm.model, inputs, Settings.of(keep_channels=1.0))
-    assert torch.equal(
-        vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache)), plain
-    )
 
 
 def test_beam_search_follows_the_beams(vlm: VisionLanguageModel, picture: Picture) -> None:
@@ -170,26 +144,6 @@ def test_nominal_budgets_of_the_paper(
         keep_tokens
     )
     assert BASELINE.nominal_kv == 1
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"keep_tokens": 0}, {"keep_tokens": 1.1}, {"keep_channels": float("nan")},
-        {"keep_values": "half"}, {"keep_channels": True}, {"solver": "qr"}, {"widths": "adaptive"},
-        {"fastv_layer": 0}, {"contextual": -1},
-    ],
-)  # fmt: skip
-def test_settings_out_of_range_name_the_field(bad: dict) -> None:
-    with pytest.raises(SettingError, match=next(iter(bad))):
-        Settings.of(**bad)
-
-
-def test_settings_survive_json() -> None:
-    settings = Settings.of(tokens="fastv", keep_tokens=0.4, weighting="none")
-    assert Settings.from_dict(settings.as_dict()) == settings
-    with pytest.raises(SettingError):
-        Settings.from_dict({"keep_ratio": 0.5})
 
 
 def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

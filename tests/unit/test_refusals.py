@@ -1,83 +1,16 @@
-"""Every refusal in the source: what is refused, by its name, and what to do."""
+"""Refusals name the field that they are about, as programs read it."""
 
-import ast
-import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rotatek import errors
-from rotatek.errors import SettingError, UserError
+from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.page.links import decode, read_query
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import read_call
 from rotatek.server.reply import error_of
-from tests.unit.test_errors import CLOSED_LIST, example
-
-ROOT = Path(__file__).parents[2]
-SOURCES = [path for path in (ROOT / "rotatek").rglob("*.py") if "pocket" not in path.parts]
-NAMES = {kind.__name__ for kind in (*CLOSED_LIST, UserError)}
-ADVICE = re.compile(
-    r"\b(Add|Ask|Accept|Append|Change|Check|Choose|Crop|Cut|Delete|Draw|Fetch|Fill|Free|GET|Give|"
-    r"Install|Leave|Load|Look|Make|Move|Name|Pack|Press|Put|Read|Rephrase|Run|Save|Say|Scale|Send|"
-    r"Set|Shorten|Show|Start|Take|Try|Turn|Type|Use|Wait|Write|Build|Call|Decode|Pass|Reset|Keep|Log|"
-    r"Mend|Embed|Index|not a chat|info` lists|"
-    r"Ray's logs|In this order|of the form|run it again|it can be|"
-    r"`python -m|belongs? into|The image was)\b",
-    re.IGNORECASE,
-)
-VAGUE = re.compile(r"^(a|an|the|some|one) ", re.IGNORECASE)
-
-
-def _literal(node: ast.expr) -> str | None:
-    """The text of a literal or of an f-string, with "x" for what is filled in."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_literal(v) or "x" if isinstance(v, ast.Constant) else "x"
-                       for v in node.values)  # fmt: skip
-    return None
-
-
-def _made() -> Iterator[tuple[str, str, ast.Call]]:
-    """Every call in the source that makes a refusal: where, of which class."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if name in NAMES and node.args:
-                    yield f"{path.name}:{node.lineno}", name, node
-
-
-def test_every_sentence_in_the_source_says_what_to_do() -> None:
-    said = [
-        (where, text)
-        for where, name, node in _made()
-        if not name.startswith("Setting") and (text := _literal(node.args[0]))
-    ]
-    assert len(said) > 40
-    said = [(where, text) for where, text in said if "went wrong" not in text]  # it has an id
-    for where, text in [*said, *((kind.code, example(kind).message) for kind in CLOSED_LIST)]:
-        assert text.rstrip()[-1] in ".x", f"{where}: {text}"
-        assert "!" not in text and len(text) <= 260, f"{where}: {text}"
-        calm = ADVICE.search(text) or text in (errors.Stopped.sentence,)
-        assert calm or " must be " in text or "Use " in text, f"{where} gives no advice: {text}"
-
-
-def test_every_setting_that_is_refused_has_a_name() -> None:
-    """Programs read it as `param`; "a field" names none."""
-    names = [
-        (where, text)
-        for where, name, node in _made()
-        if name == "SettingError" and (text := _literal(node.args[0]))
-    ]
-    assert len(names) > 10
-    for where, text in names:
-        assert not VAGUE.match(text) and " " not in text, f"{where}: {text}"
 
 
 def _call(**given: object) -> None:

@@ -1,13 +1,11 @@
 """The newer families in wrappers, from embeddings, and in batches with rows of text alone."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import PreTrainedModel
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -19,7 +17,7 @@ from tests.fixtures import Picture
 from tests.unit.test_left_alone import GREEDY, Inputs, asked, untouched, used
 from tests.unit.test_wrapped_models import WRAPPERS, adapted
 
-FAMILIES = ["qwen3_5", "qwen3_5_moe", "gemma4"]
+FAMILIES = ["qwen3_5", "gemma4"]
 FULL = Settings.of(keep_channels=1.0)
 
 
@@ -28,31 +26,15 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
     return EVERY[request.param]()
 
 
-def compiled(model: PreTrainedModel) -> Any:
-    torch._dynamo.reset()
-    return torch.compile(model, backend="eager")
-
-
-def compiled_inside(model: PreTrainedModel) -> Any:
-    torch._dynamo.reset()
-    model.get_decoder().compile(backend="eager")
-    return model
-
-
-MORE: dict[str, Callable[[PreTrainedModel], Any]] = {
-    **WRAPPERS, "compiled": compiled, "compiled inside": compiled_inside,
-}  # fmt: skip
-
-
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"tokens": "fastv"}], ids=str)
-@pytest.mark.parametrize("wrapper", list(MORE)[1:])
+@pytest.mark.parametrize("wrapper", list(WRAPPERS)[1:])
 def test_a_wrapped_model_says_the_same(
     vlm: VisionLanguageModel, wrapper: str, options: dict[str, Any], picture: Picture
 ) -> None:
     inputs = asked(vlm, picture)
     said = used(untouched(vlm), inputs, **options)
-    wrapped = MORE[wrapper](untouched(vlm))
+    wrapped = WRAPPERS[wrapper](untouched(vlm))
     if vlm.family == "gemma4" and wrapper in ("accelerate", "both"):
         try:
             wrapped.generate(**inputs, **GREEDY)
