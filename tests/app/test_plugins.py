@@ -14,7 +14,6 @@ from rotatek.compare.columns import titled
 from rotatek.methods.channels import CHANNELS, ChannelMethod, LayerStates, Store, full_visual
 from rotatek.methods.options import choice, option
 from rotatek.methods.settings import Settings
-from rotatek.page import api, export
 from rotatek.page.ask import answers, settings
 from rotatek.page.ask.controls import Controls
 from rotatek.page.form import settings_of, values_of
@@ -99,14 +98,6 @@ def test_what_it_is_set_to_survives_form_link_and_exports(leading: type[Leading]
     assert settings_of(values_of(presets()["75 %: the leading half"])).channels == Leading()
 
 
-def test_programs_can_ask_for_it(leading: type[Leading]) -> None:
-    assert [field.key for field in api.option_fields()][-2:] == ["leading_order", "leading_rounds"]
-    columns = api.one_budget(["leading", "think"], {"leading_order": "down", "keep_channels": 0.5})
-    first, second = list(columns.values())[1:]
-    assert first.channels == Leading(keep=0.5, order="down")
-    assert second.nominal_kv == pytest.approx(first.nominal_kv)
-
-
 def test_its_column_answers_in_its_colour(leading: type[Leading], service: Service) -> None:
     noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
     image = Image.fromarray(noise).resize((168, 112))
@@ -115,8 +106,6 @@ def test_its_column_answers_in_its_colour(leading: type[Leading], service: Servi
     *_, run = service.ask("tiny", image, "Which?", columns, 2)
     assert run.chosen.finished is not None
     assert "#123456" in answers.cards(run, on_cpu=False)
-    row = export.as_csv(run).splitlines()[-1]
-    assert ",leading,0.5," in row and row.endswith(",up,1,")
     others = settings.every(**values_of(Settings(channels=Leading())))["others"]["value"]
     narrowing = [kind for kind in CHANNELS.values() if kind.drops_channels]
     assert len(others) == len(narrowing)  # tokens alone, and all that leave channels out but itself

@@ -63,7 +63,7 @@ info = page.get_api_info()["named_endpoints"]
 print(json.dumps({
     "widgets": [c["props"].get("elem_id") for c in page.get_config_file()["components"]],
     "fields": {name: [p["parameter_name"] for p in info[name]["parameters"]]
-               for name in ("/ask", "/compare")},
+               for name in ("/ask",)},
     "frames": mask_frames(),
 }))
 """

@@ -31,14 +31,6 @@ def save_json(run: Run | None) -> Shown:
     return {"sent": message(file="rotatek.json", type="application/json", text=export.as_json(run))}
 
 
-@refusing
-def save_csv(run: Run | None) -> Shown:
-    """One line a turn and column as a file. Changes: sent."""
-    if run is None:
-        return {"sent": message(said=NOTHING)}
-    return {"sent": message(file="rotatek.csv", type="text/csv", text=export.as_csv(run))}
-
-
 class ExportEvents:
     """Code and links, for one page's examples and models."""
 
@@ -110,7 +102,6 @@ def wire_export(events: ExportEvents, widgets: AskWidgets) -> None:
     part, question, controls = widgets.export, widgets.question, widgets.controls
     run, sent = {"run": widgets.answers.run}, {"sent": part.sent}
     listen(part.json.click, save_json, run, sent, **QUIET)
-    listen(part.csv.click, save_csv, run, sent, **QUIET)
     request = {
         "image": question.image, "question": question.text, "model": controls.model,
         "others": controls.others, **controls.length_and_chance,

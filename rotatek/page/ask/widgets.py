@@ -149,29 +149,24 @@ class Answers:
 class Export:
     """A closed drawer below the answers: what can be taken away.
 
-    Args:
-        model: by its name on offer, which the program asks.
-
     Attributes:
-        json, csv, link: buttons that save a file, or copy a link.
+        json, link: buttons that save a file, or copy a link.
         code: programs that give the answers again.
         sent: a message to `assets/page.js`.
         address: the query of the page's address.
     """
 
-    def __init__(self, model: str) -> None:
-        title = "Take it with you: data, code, link, API"
+    def __init__(self) -> None:
+        title = "Take it with you: data, code, link"
         with gr.Accordion(title, open=False, elem_id="export"):
             with gr.Row(elem_id="export-buttons"):
                 self.json = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
-                self.csv = gr.Button("Answers as CSV", size="sm", elem_id="export-csv")
                 self.link = gr.Button(
                     "Copy a link to these settings", size="sm", elem_id="export-link"
                 )
             said = '<p class="rk-said" role="status"></p>'
             gr.HTML(said, js_on_load=None, elem_id="export-said")
             self.code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
-            gr.HTML(api_words(model), js_on_load=None, elem_id="export-api")
         self.sent = message_box("sent", "rotatekExport")
         self.address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
 
@@ -182,19 +177,6 @@ def code_of(run: Run | None, image: str = export.PICTURE) -> str:
         return markup.aside(NOTHING)
     return code_block("In Python", export.python(run, image), "python") + code_block(
         "On the command line, your settings", export.command(run, image), "command"
-    )
-
-
-def api_words(model: str) -> str:
-    """How a program asks this page."""
-    return (
-        '<div class="rk-api"><h3>From another program</h3><p class="rk-aside">This page is a '
-        "service: <code>/ask</code> answers under one setting, <code>/compare</code> under several "
-        "channel methods at one budget, beside the uncompressed answer. Fractions say what is "
-        "kept, in (0, 1]; every option has the name it has on the command line. "
-        "<code>pip install gradio_client</code>, and:</p>"
-        + code_block("With gradio_client", export.client(model), "client")
-        + "</div>"
     )
 
 
