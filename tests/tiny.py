@@ -1,5 +1,8 @@
 """Small random-weight models of the real classes, with the real configurations' structure."""
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +28,8 @@ from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES
 from rotatek.models.llava import LlavaNext
 from rotatek.models.qwen import Qwen25VL
+
+POCKET = Path(__file__).parents[1] / "assets" / "pocket"
 
 QWEN_TEMPLATE = (
     "{%- for m in messages -%}<|im_start|>{{ m['role'] }}\n"
@@ -139,6 +144,25 @@ def tiny_llava(seed: int = 0) -> VisionLanguageModel:
         image_grid_pinpoints=config.image_grid_pinpoints, do_pad=True,
     )  # fmt: skip
     return LlavaNext(prepare(model), tokenizer, images, "tiny-llava")
+
+
+def small_config(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> Qwen2_5_VLConfig:
+    """An embedded model's configuration, of two layers in both halves and other sizes."""
+    found = json.loads((folder / "config.json").read_text())
+    layers = {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+    found["text_config"] |= layers | text
+    found["vision_config"] |= {"depth": 2, "fullatt_block_indexes": [0, 1], "num_heads": 1}
+    found["vision_config"] |= {"hidden_size": 64, **vision}
+    return Qwen2_5_VLConfig(**found)
+
+
+def save_small_pocket(folder: Path) -> None:
+    """A random model of the pocket's class: two layers, real tokenizer and processor, in shards."""
+    torch.manual_seed(0)
+    model = Qwen2_5_VLForConditionalGeneration(small_config(POCKET, {}, {})).bfloat16()
+    scramble(model, 0).bfloat16().save_pretrained(folder, max_shard_size="5MB")
+    for path in (*POCKET.glob("*token*.json"), *POCKET.glob("*_config.json"), *POCKET.glob("*ja")):
+        shutil.copy(path, folder)
 
 
 TINY = {"qwen2_5_vl": tiny_qwen, "llava_next": tiny_llava}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pocket.models.config import build_model, model_config, save_model
 from rotatek.cluster import ray_environment
-from tests.tiny import scramble
+from tests.tiny import save_small_pocket
 
 ROOT = Path(__file__).resolve().parents[2]
 ray_environment.prepare()  # before a test's module imports Ray, which reads it then
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of the pocket's class: two layers, real tokenizer and processor."""
     path = tmp_path_factory.mktemp("models") / "tiny"
-    save_model(scramble(build_model(model_config(2, 2, 512, 64)), 0), path)
+    save_small_pocket(path)
     return path
 
 

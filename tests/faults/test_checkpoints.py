@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from pocket.models.config import build_model, model_config, save_model
 from rotatek import errors
 from rotatek.models import load
 from rotatek.models.loading import card_line
+from tests.tiny import save_small_pocket
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with random weights, in two shards as the shipped one is in several."""
     path = tmp_path_factory.mktemp("saved")
-    save_model(build_model(model_config(2, 2, 512, 64)), path)
+    save_small_pocket(path)
     return path
 
 

@@ -18,7 +18,6 @@ import pytest
 import torch
 from PIL import Image
 
-from pocket.models.config import build_model, model_config, save_model
 from rotatek import errors
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli import main as command
@@ -32,7 +31,7 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models.memory import is_out_of_memory
 from rotatek.page.ask.answers import status
 from rotatek.service.run import start
-from tests.tiny import tiny_qwen
+from tests.tiny import save_small_pocket, tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
@@ -284,7 +283,7 @@ def test_stop_ends_within_one_token(engine: Engine, request_: Request) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with random weights, in two shards as the shipped one is in several."""
     path = tmp_path_factory.mktemp("saved")
-    save_model(build_model(model_config(2, 2, 512, 64)), path)
+    save_small_pocket(path)
     return path
 
 

@@ -1,10 +1,8 @@
 """The documents: short where they should be, and every link, file, command and import is there."""
 
 import ast
-import io
 import json
 import re
-import tokenize
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -79,53 +77,6 @@ def test_the_readme_is_short_and_begins_with_what_spaces_need() -> None:
     assert fields["sdk"] == "gradio" and (ROOT / fields["app_file"]).exists()
     assert len(fields["short_description"]) <= 60
     assert body.startswith("\n# RotateK\n")
-
-
-HOUSE_WORDS = re.compile(
-    r"\b(whoever|told|looks|stands|stood|places|rooms|nobody|somebody|everybody|by lot|as light)\b",
-    re.IGNORECASE,
-)
-
-
-@pytest.mark.parametrize(
-    "path", [p for p in TEXTS if p.parent.parent.name != "assets"], ids=lambda p: p.name
-)
-def test_words_are_those_of_the_field(path: Path) -> None:
-    """Plain English: these words meant other things here than readers expect."""
-    assert not HOUSE_WORDS.findall(FENCED.sub("", path.read_text()))
-
-
-SOURCES = sorted(
-    path
-    for folder in ("rotatek", "kernels", "viz", "pocket", "benchmarks", "tests", "docs", "examples")
-    for path in (ROOT / folder).rglob("*.py")
-)
-CODE_WORDS = re.compile(  # `names` and `names:` of the code are no prose
-    r"\b(whoever|nobody|somebody|everybody|told|by lot|as light|looks|looked|stands|stood|places"
-    r"|rooms)\b(?![:\[`,])",
-    re.IGNORECASE,
-)
-
-
-def prose(path: Path) -> Iterator[str]:
-    """Docstrings and comments."""
-    source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-
-
-def test_words_of_docstrings_and_comments_are_plain() -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {text}"
-        for path in SOURCES
-        for text in prose(path)
-        if CODE_WORDS.search(re.sub(r"`[^`]*`", "", text))
-    }
-    assert not found
 
 
 @every_text

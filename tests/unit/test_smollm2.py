@@ -13,8 +13,6 @@ import torch
 from safetensors.torch import load, save
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
-from pocket.models.ship import in_steps, ship
-from pocket.models.smol import TINY, Language, Smol, random_state, save_smol, smol_config
 from rotatek import errors
 from rotatek.models import assembly, loading, smollm2
 from rotatek.models.gguf import GGUF
@@ -24,7 +22,7 @@ from tests import gguf_file
 
 @pytest.fixture
 def state() -> dict[str, torch.Tensor]:
-    return random_state(TINY, seed=1)
+    return gguf_file.random_state(seed=1)
 
 
 @pytest.fixture
@@ -42,13 +40,9 @@ def language(
 
 @pytest.fixture
 def parts(state: dict[str, torch.Tensor], language: Path, tmp_path: Path) -> Path:
-    """What a training exports, its low-rank changes not zero."""
-    torch.manual_seed(2)
-    model = Smol(smol_config(TINY, 2, 128), Language(state), rank=4)
-    for _, factor in model.factors():
-        torch.nn.init.normal_(factor, 0, 0.1)
+    """What is shipped beside it."""
     folder = tmp_path / "parts"
-    save_smol(model, folder)
+    gguf_file.parts(folder, state)
     return folder
 
 
@@ -154,52 +148,13 @@ def test_other_weights_are_put_together_anew(parts: Path) -> None:
     assert assembly.whole(parts) != first
 
 
-def test_the_shipped_form_says_what_the_export_says(parts: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "shipped"
-    ship(parts, folder)
-    assert {f.name for f in folder.iterdir()} >= {"config.json", "language.json"}
-    exact, short = assembly.stored(parts), assembly.stored(folder)
-    assert exact.keys() == short.keys()
-    for name, value in exact.items():
-        if value.dtype == torch.float8_e4m3fn or value.ndim == 1:  # the tower stays as it is
-            assert short[name].dtype == value.dtype
-            assert torch.equal(short[name].float(), value.float()), name
-        elif name.endswith(".up"):
-            down = name.removesuffix("up") + "down"
-            change = value.float() @ exact[down].float()
-            error = (short[name] @ short[down] - change).norm() / change.norm()
-            assert 1e-4 < error < 0.02, name
-    vlm = loading.load(folder, "cpu")
-    assert vlm.family == "qwen2_5_vl"
-    with pytest.raises(ValueError, match="of its own"):
-        ship(parts, parts)
-
-
-def test_rows_of_zeros_and_tiny_numbers_stay_numbers() -> None:
-    values, steps = in_steps(torch.tensor([[0.0, 0.0], [1e-9, -1e-9], [1.0, -0.5]]))
-    assert values.tolist() == [[0, 0], [0, 0], [127, -64]] and steps[:2].eq(0).all()
-
-
-def test_the_shipped_form_is_smaller_and_the_same_each_time(parts: Path, tmp_path: Path) -> None:
-    first, again = tmp_path / "first", tmp_path / "again"
-    size = ship(parts, first)
-    assert size < 0.8 * sum(file.stat().st_size for file in parts.glob("*.safetensors"))
-    again.mkdir()
-    (again / "parts-9.safetensors.gz").write_bytes(b"of an earlier form")
-    assert ship(parts, again) == size
-    files = {f.name: f.read_bytes() for f in first.iterdir()}
-    assert files == {f.name: f.read_bytes() for f in again.iterdir()}
-
-
-def test_an_eight_bit_matrix_without_its_steps_is_damaged(parts: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "shipped"
-    ship(parts, folder)
-    for file in folder.glob(assembly.PARTS):
+def test_an_eight_bit_matrix_without_its_steps_is_damaged(parts: Path) -> None:
+    for file in parts.glob(assembly.PARTS):
         found = load(gzip.decompress(file.read_bytes()))
         kept = {k: v for k, v in found.items() if not k.endswith(assembly.STEP)}
         file.write_bytes(gzip.compress(save(kept)))
     with pytest.raises(errors.WeightsDamaged):
-        assembly.whole(folder)
+        assembly.whole(parts)
 
 
 def test_a_language_model_that_is_not_there_is_said_in_one_sentence(
@@ -225,17 +180,11 @@ def test_parts_of_another_language_model_are_refused(parts: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", None], ids=["empty", "other", "short"])
-@pytest.mark.parametrize("shipped", [False, True])
-def test_damaged_parts_are_said_to_be(
-    parts: Path, tmp_path: Path, shipped: bool, content: bytes | None
-) -> None:
-    folder = tmp_path / "shipped" if shipped else parts
-    if shipped:
-        ship(parts, folder)
-    shard = next(folder.glob(assembly.PARTS))
+def test_damaged_parts_are_said_to_be(parts: Path, content: bytes | None) -> None:
+    shard = next(parts.glob(assembly.PARTS))
     shard.write_bytes(shard.read_bytes()[:1000] if content is None else content)
     with pytest.raises(errors.WeightsDamaged):
-        assembly.whole(folder)
+        assembly.whole(parts)
 
 
 def test_a_cache_that_cannot_be_written_is_said_to_be(

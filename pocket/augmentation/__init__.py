@@ -1,1 +1,0 @@
-"""The effects of cameras, scanners and chat programs on a picture, and clutter around its text."""

@@ -1,1 +1,0 @@
-"""The contents of documents: words, numbers, topics, tables, charts. Nothing here is drawn."""

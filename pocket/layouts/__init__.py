@@ -1,1 +1,0 @@
-"""Drawing of contents: by Pillow, by a browser, by matplotlib and by plotly.js."""

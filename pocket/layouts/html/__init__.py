@@ -1,1 +1,0 @@
-"""Documents as HTML pages, for a browser to lay out."""

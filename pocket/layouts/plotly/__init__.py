@@ -1,1 +1,0 @@
-"""Charts as plotly.js draws them."""

@@ -1,1 +1,0 @@
-"""The two pocket models: shapes, tokenizer, and the forwards that training runs."""

@@ -1,1 +1,0 @@
-"""The questions about a document, and their wordings."""

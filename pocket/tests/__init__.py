@@ -1,1 +1,0 @@
-"""Tests of the embedded models' documents, training and evaluation."""
