@@ -14,7 +14,7 @@ from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
 from rotatek.models import VisionLanguageModel, memory
-from tests.fixtures import Picture, resident_megabytes
+from tests.fixtures import Picture
 from tests.fixtures import tokens_of as ids
 from tests.unit.test_serving import asked_at_once, of_every_form
 
