@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "assets" / "examples"
 def main(folder: str = str(FOLDER), store: str = "") -> None:
     """Index, ask twice, and print what both took."""
     with tempfile.TemporaryDirectory() as spare:
-        pictures = Pictures(Engine("pocket", "cpu"), Settings.of(bits=0.75), store or spare)
+        pictures = Pictures(Engine("pocket", "cpu"), Settings.of(smaller=8), store or spare)
         assert pictures.store is not None
         began = time.perf_counter()
         pages = list(index(pictures, files_of([Path(folder)])))

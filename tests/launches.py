@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels.planes import best_steps, pack
 from kernels.window_attention_reference import window_attention_plain
 from rotatek.methods import rotation
-from rotatek.methods.channels import mixed_precision, token_importance
+from rotatek.methods.channels import bits
 from rotatek.methods.rotation import covariance, solvers
 
 LAUNCHED: Final = {  # launches of a kernel's function, by the name it is asked for
@@ -68,11 +68,11 @@ def kernels_replaced(counted: Launches) -> Iterator[None]:
         return counted_as(work, PLAIN[work], *given)
 
     with ExitStack() as stack:
-        for module in (mixed_precision, covariance, solvers):
+        for module in (bits, covariance, solvers):
             stack.enter_context(mock.patch.object(module, "solve", solve))
         stack.enter_context(
             mock.patch.object(
-                token_importance,
+                bits,
                 "window_attention",
                 lambda seen: counted_as("window_attention", window_attention_plain, seen),
             )

@@ -13,7 +13,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 
 KINDS = {
-    "bits": Settings.of(bits=1.5),
+    "bits": Settings.of(smaller=3),
 }
 ROOM = 64
 

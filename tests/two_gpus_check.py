@@ -50,11 +50,11 @@ def arms() -> dict[str, dict[str, Any]]:
     """Options by what they are called in the table."""
     own: dict[str, dict[str, Any]] = {f"channels {name}": {"channels": name} for name in CHANNELS}
     own |= {}
-    own |= {f"{bits:g} bits": {"bits": bits} for bits in (0.5, 0.75, 2, 4)}
+    own |= {f"{times} times": {"smaller": times} for times in (3, 8, 16, 24)}
     pruners = {f"tokens {one.name}": one for one in TOKENS.values() if one.stage == "decoder"}
     for name, pruner in pruners.items():
         own[name] = {"tokens": pruner.name, "keep_tokens": 0.4}
-        own[f"{name}, .75 bits"] = own[name] | {"bits": 0.75}
+        own[f"{name}, 16 times"] = own[name] | {"smaller": 16}
     return own
 
 

@@ -77,7 +77,7 @@ class CompressedLayer(CacheLayerMixin):
     def state(self) -> dict[str, Any]:
         """The argument of `restore`: the filled layer's state."""
         text = None if self.text is None else self.text.state()
-        store = None if self.store is None else self.store.without_shared()
+        store = self.store
         span = None if self.span is None else dict(vars(self.span))
         if span is not None:
             span.pop("tables", None)  # the text's, if it follows them

@@ -1,8 +1,8 @@
 """Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,8 @@ from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Rest
 from rotatek.methods.channels.store import Store
-from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.tokens.base import TokenPruner
-from rotatek.methods.tokens.by_head import HeadPruner, as_one, measured
+from rotatek.methods.tokens.by_head import HeadPruner, taken
 
 
 class Recorder(Protocol):
@@ -42,7 +41,7 @@ class PrefillCompressor:
 
     method: ChannelMethod
     recorder: Recorder | None
-    bases: Sequence[Tensor | LayerAxes] | None = None
+    bases: Sequence[Tensor] | None = None
     pruner: TokenPruner | None = None
     stores: list[Store] = field(default_factory=list)
     rest: Rest | None = None  # of `pack`, for when the model's own work is queued
@@ -62,11 +61,9 @@ class PrefillCompressor:
         if self.recorder is not None:
             self.recorder.record(states)
         if isinstance(self.pruner, HeadPruner) and seen is states:
-            made = measured(self.pruner, self.method, seen)
-        else:
-            made = [self.method.measure(seen)]
-        self.stores += made
-        return as_one(made, seen)
+            seen = taken(self.pruner, seen)
+        self.stores.append(store := self.method.measure(seen))
+        return store
 
     def pack(self, last: bool) -> None:
         """After each layer: queue the work that needs no further one."""
@@ -99,13 +96,6 @@ class PlannedLayer(CompressedLayer):
         self.first = True  # whether the present rows are a prompt's
         # What each of some further rows sees, where a window moves and later layers borrow it.
         self.each: list[tuple[Visual | None, Text]] = []
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer again, with the axes of its calibration where it shares them."""
-        super().restore(state)
-        bases = self.filling.bases
-        if self.store is not None:
-            self.store = self.store.with_shared(None if bases is None else bases[self.index])
 
     def begin(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a prompt."""

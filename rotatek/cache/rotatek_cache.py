@@ -8,7 +8,7 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -43,8 +43,6 @@ from rotatek.cache.token_plan import (
     visual_ids,
 )
 from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
-from rotatek.methods.channels.base import ChannelMethod
-from rotatek.methods.rotation.stored_bases import LayerAxes, offered_axes
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.moved import warn_renamed
 
@@ -61,7 +59,7 @@ class RotateKCache(RewindableCache):
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
-        settings: token pruner and channel method; 2 bits a number where None.
+        settings: token pruner and channel method; `USUAL` where None.
         recorder: receives every layer's visual tokens before they are compressed, then each query.
         plan: an existing token plan, where several caches share one prefill.
 
@@ -83,7 +81,7 @@ class RotateKCache(RewindableCache):
     ) -> None:
         settings = USUAL if settings is None else settings
         if not isinstance(settings, Settings):
-            raise SettingError("settings", "a Settings, as Settings.of(bits=2) makes", settings)
+            raise SettingError("settings", "a Settings, as Settings.of(smaller=8) makes", settings)
         if plan is None and settings.asks_generally:
             raise ModeUnsupported(
                 "General questions are read by an `Engine` or `Pictures`, not by `generate`. Take "
@@ -95,9 +93,7 @@ class RotateKCache(RewindableCache):
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
             raise _embed_first(settings)
         method = settings.channels
-        filling = PrefillCompressor(
-            method, recorder, _bases(method, model, count), settings.pruning
-        )
+        filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
         self._begin(model, settings, plan, filling)
         self._by_ids = "visual" not in inputs
 
@@ -380,7 +376,7 @@ class RotateKCache(RewindableCache):
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths) if paths else settings
-            bases = _bases(settings.channels, model, len(places))
+            bases = settings.channels.bases(len(places))
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
@@ -453,11 +449,8 @@ class RotateKCache(RewindableCache):
                 yield from plan.tensors()
 
     def shared(self) -> Iterator[Tensor]:
-        """What the cache reads with all others of its model and none holds: the bases of a
-        calibration, and the output metrics of the model."""
-        for layer in key_layers(self):
-            if layer.store is not None:
-                yield from layer.store.shared()
+        """What the cache reads with all others of its model and none holds: the output metrics of
+        the model."""
         model = self._model()
         if model is not None and self.settings.channels.weighs_values:
             yield from held_metrics(model)
@@ -502,15 +495,3 @@ def release(cache: Cache) -> None:
         cache.close()
     else:
         cache.layers.clear()
-
-
-def _bases(
-    method: ChannelMethod, model: PreTrainedModel, layers: int
-) -> Sequence[Tensor | LayerAxes] | None:
-    """Those of the method's calibration; for a budget of bytes without one, the axes that lie
-    beside the model's weights, if any."""
-    found = method.bases(layers)
-    folder = getattr(model.config, "_name_or_path", "")
-    if found is not None or method.times_smaller is None or not folder:
-        return found
-    return offered_axes(folder, layers)

@@ -1,7 +1,7 @@
 """Which rows of one prefill every layer sees."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -20,16 +20,6 @@ from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
-
-
-@dataclass
-class _Choice:
-    """Rows that stay from the next layer on, before the dropped ones are recycled there."""
-
-    seen: Attended
-    scores: Tensor
-    kept: Tensor
-
 
 _TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill
 
@@ -56,8 +46,7 @@ class TokenPlan:
         self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
         self._first = replace(layout)  # as the caller gave it, for `anew`
         self._begin(layout)
-        self._choice: _Choice | None = None
-        self._memory: Any = None
+        self._choice: Tensor | None = None
         self._source: Tensor | None = None
         self._masks: dict[tuple, Tensor | None] = {}  # of those rows, by the mask of all
         self._lent: dict[int, tuple[Tensor, Tensor]] = {}  # see `borrow`
@@ -175,8 +164,6 @@ class TokenPlan:
             return None
         if layer == 0:
             self._meet(hidden)
-        if layer == 0 and self.prunes:
-            self._memory = self.pruner.look(hidden, self._layout)
         if self._choice is not None:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
@@ -241,13 +228,10 @@ class TokenPlan:
         dense[visual.to(dense.device)] = added[layer]
         return dense if self._source is None else take_rows(dense, self._source)
 
-    def _narrow(self, choice: _Choice, hidden: Tensor) -> Tensor:
+    def _narrow(self, choice: Tensor, hidden: Tensor) -> Tensor:
         """Drop the rows that were not chosen: the remaining hidden rows."""
         assert self._layout is not None
-        place = hidden.device  # a model's layers may be on several
-        seen, scores, kept = choice.seen.to(place), choice.scores.to(place), choice.kept.to(place)
-        kept, hidden = self.pruner.recycle(hidden, seen, scores, kept)
-        kept = kept.to(self._layout.valid.device)
+        kept = choice.to(self._layout.valid.device)
         self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
@@ -300,19 +284,15 @@ class TokenPlan:
         if share is not None and self._layout is not None:
             counts = [tokens_kept(n, share) for n in self._whole]
             keep = torch.tensor(counts, device=query.device)
-            memory = self._memory
-            if isinstance(memory, Tensor):  # of the first layer, which may be on another device
-                memory = self._memory = memory.to(query.device)
             layout = self._layout.to(query.device)
-            seen = Attended(query, keys, layout, scale, keep, memory)
-            scores = self.pruner.rank(seen)
-            self._choice = _Choice(seen, scores, self.pruner.choose(seen, scores))
+            seen = Attended(query, keys, layout, scale, keep)
+            self._choice = self.pruner.choose(seen, self.pruner.rank(seen))
         self._entering = self.norm = self._leaving = None
 
     def end(self) -> None:
         """Let go of what the prefill needed: it is over."""
         self._layout = self._all = self._rows = self._source = None
-        self._memory = self._entering = self.norm = None
+        self._entering = self.norm = None
         self._masks.clear()
         self._views.clear()
 

@@ -13,7 +13,7 @@ from rotatek.cli.sampling_arguments import add_sampling, sampling_of
 from rotatek.cli.settings_arguments import add_settings, given, settings_of
 from rotatek.cli.store_arguments import STORE_FLAGS, add_store_question, ask_store
 from rotatek.errors import CacheNotStorable, UserError
-from rotatek.methods.settings import path_names
+from rotatek.methods.settings import USUAL, path_names
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="ask a further QUESTION on a stored cache; the image is not read again",
     )
-    add_settings(parser, "2 bits a number")
+    add_settings(parser, USUAL.channels.extensions)
     parser.add_argument(
         "--json", action="store_true", help="print the answer and its figures as JSON"
     )

@@ -17,13 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request(parser)
     parser.add_argument("--jobs", action=Removed, const=ONE, help=argparse.SUPPRESS)
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
-    parser.add_argument(
-        "--rows",
-        type=int,
-        metavar="N",
-        help="write only N axes of each head, 8 bits a number: `axes.safetensors` beside a model's "
-        "weights, of which --smaller takes those that serve it better than a prompt's own",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -39,7 +32,8 @@ def run(args: argparse.Namespace) -> None:
     from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.decode import prefill  # noqa: PLC0415
     from rotatek.inputs.request import make_request  # noqa: PLC0415
-    from rotatek.methods.calibration import PREFILL, Calibrator  # noqa: PLC0415
+    from rotatek.methods.calibration import Calibrator  # noqa: PLC0415
+    from rotatek.methods.settings import Settings  # noqa: PLC0415
 
     rows = rows_of(args)
     vlm, calibrator = load_model(args), Calibrator()
@@ -48,9 +42,9 @@ def run(args: argparse.Namespace) -> None:
             request = make_request(row.opened(), row.question, 1)
             embedded = vlm.embed(vlm.prompt(request))
         if not bad:
-            cache = RotateKCache(vlm.model, embedded.inputs(), PREFILL, recorder=calibrator)
+            cache = RotateKCache(vlm.model, embedded.inputs(), Settings(), recorder=calibrator)
             prefill(vlm, embedded, cache)
-    calibrator.save(args.out, vlm.name, args.rows)
+    calibrator.save(args.out, vlm.name)
     say(f"{calibrator.samples} prompts -> {args.out}")
     if calibrator.samples < len(rows):
         bad_rows = len(rows) - calibrator.samples

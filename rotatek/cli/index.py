@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="queries that weigh a picture before its first question: questions (a few general "
         "ones) or picture (its own last tokens). Default: questions",
     )
-    add_settings(parser, ".75 bits a number")
+    add_settings(parser, "8 times smaller")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rotatek.cli.settings_arguments import add_settings, settings_of
 from rotatek.cluster import ray_environment
 from rotatek.errors import SettingError, UserError
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import USUAL, Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replicas", type=int, metavar="N", help="of each model, on Ray, together with the page"
     )
     parser.add_argument("--gpus", type=float, metavar="F", help="of a replica; 1 where there are")
-    add_settings(parser, "2 bits a number")
+    add_settings(parser, USUAL.channels.extensions)
     parser.epilog = "The compression options are the defaults of requests without options."
 
 

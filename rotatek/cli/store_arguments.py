@@ -11,7 +11,7 @@ from rotatek.cli.answers import print_json, say
 from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.cli.settings_arguments import given
 from rotatek.errors import StorageFull, StoreForeign, UserError
-from rotatek.methods.settings import Settings, path_names
+from rotatek.methods.settings import STORED, Settings, path_names
 
 if TYPE_CHECKING:
     from rotatek.pictures import Answer, Pictures
@@ -77,9 +77,9 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
 
 
 def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
-    """The store's settings, overridden by the flags; a new store has .75 bits."""
+    """The store's settings, overridden by the flags; a new store has `STORED`."""
     if not described:
-        return Settings.from_dict(own, Settings.of(bits=0.75))
+        return Settings.from_dict(own, STORED)
     stored = Settings.from_dict(described["settings"])
     files = {name: value for name, value in own.items() if name in path_names()}
     return Settings.of(**own) if own.keys() - files.keys() else stored.with_options(**files)

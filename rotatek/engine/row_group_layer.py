@@ -31,7 +31,6 @@ from rotatek.engine.store_tensors import (
 )
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.store import Store
-from rotatek.methods.tokens.by_head import HeadStores
 
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # capacities of a group in rows; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph
@@ -82,12 +81,11 @@ def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
     held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
-    by_head = isinstance(store, HeadStores)  # whose heads differ in their numbers of tokens
     if rebuilt and store is not None:
         visual = store.read()._replace(fresh=False)
         on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
         store = Store(opened(visual) if on_cpu else visual)
-    parts = None if by_head else taken_apart(store)
+    parts = taken_apart(store)
     return LayerRows(store, text.keys, text.values, lengths, held.logical, parts, text.tables)
 
 

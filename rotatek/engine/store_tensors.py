@@ -16,7 +16,7 @@ TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 PLANES: Final = ("key_planes", "value_planes")
 WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
 # Of planes: tensors of all heads, one behind the other, and the table of their offsets.
-_OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts", "axes": "starts"}
+_OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts"}
 
 
 class RaggedTensor(NamedTuple):
@@ -40,14 +40,13 @@ class StoreTensors:
     """A store's tensors by name (those of planes as `key_planes.data`) and the host's numbers.
 
     stacked: [B, ...], of the same shape for all rows of a form but for the dimensions in `free`;
-    flat: pooled; tables: [B, Hkv], of the flat ones; lent: shared by requests, stored once;
-    numbers: sizes of launches, by name; free: by name of a stacked tensor.
+    flat: pooled; tables: [B, Hkv], of the flat ones; numbers: sizes of
+    launches, by name; free: by name of a stacked tensor.
     """
 
     stacked: dict[str, Tensor]
     flat: dict[str, RaggedTensor]
     tables: dict[str, Tensor]
-    lent: dict[str, Tensor]
     numbers: dict[str, int]
     free: dict[str, tuple[int, ...]]
 
@@ -64,11 +63,10 @@ class StoreTensors:
             rest = [size for dim, size in enumerate(tensor.shape) if dim not in free]
             shapes.append((name, tensor.dtype, tuple(rest)))
         pooled = [(n, f.tensor.dtype, f.tensor.shape[1:]) for n, f in self.flat.items()]
-        lent = [(name, tensor.data_ptr()) for name, tensor in self.lent.items()]
         # Neighbours within a factor of two: there is less padding than data.
         stacked = [self.stacked[name] for name in ("keys", "values") if name in self.stacked]
         longest = max((tensor.shape[TOKENS] for tensor in stacked), default=0)
-        return (*shapes, *pooled, *lent, longest.bit_length())
+        return (*shapes, *pooled, longest.bit_length())
 
 
 def taken_apart(store: Store | None) -> StoreTensors | None:
@@ -84,23 +82,18 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
     tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
     found: dict[str, str] = {}
     numbers = {"tokens": store.visual.tokens} if store.visual.tokens else {}
-    lent: dict[str, Tensor] = {}
     for side, each in planes.items():
-        found |= _planes_apart(side, each, tensors, lent)
+        found |= _planes_apart(side, each, tensors)
         numbers[f"{side}.widest"] = each.widest
     heads = {name: tensors.pop(name) for name in dict.fromkeys(found.values())}
     flat = {n: _flat(tensors.pop(n), table, heads[table]) for n, table in found.items()}
     free: dict[str, tuple[int, ...]] = dict.fromkeys(store.per_token, (TOKENS,))
-    return StoreTensors(dict(sorted(tensors.items())), flat, heads, lent, numbers, free)
+    return StoreTensors(dict(sorted(tensors.items())), flat, heads, numbers, free)
 
 
-def _planes_apart(
-    side: str, planes: Planes, tensors: dict[str, Tensor], lent: dict[str, Tensor]
-) -> dict[str, str]:
-    """Add planes' own tensors to `tensors`, shared ones to `lent`: the table of each flat one."""
+def _planes_apart(side: str, planes: Planes, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Add planes' own tensors to `tensors`: the table of each flat one."""
     own = {f"{side}.{n}": t for n, t in planes._asdict().items() if isinstance(t, Tensor)}
-    if f"{side}.axes" in own:  # which choose rows of a basis that a calibration lends
-        lent[f"{side}.basis"] = own.pop(f"{side}.basis")
     tensors |= own
     return {f"{side}.{n}": f"{side}.{t}" for n, t in _OF_PLANES.items() if f"{side}.{n}" in own}
 

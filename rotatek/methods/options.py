@@ -14,7 +14,6 @@ from numbers import Real
 from typing import Any, ClassVar, Final, Literal, Self
 
 from rotatek.errors import SettingError
-from rotatek.moved import warn_renamed
 
 Kind = Literal["fraction", "number", "integer", "choice", "path"]
 Place = Literal["main", "beyond", "more", "hidden"]
@@ -193,8 +192,3 @@ class Method(ABC):
     def yielding_to(self, chosen: Collection[str]) -> Self:
         """The same method without what rules out options that are chosen, by their flat names."""
         return self
-
-    def at(self, keep: float) -> Self:
-        """The older name of `with_keep`, for one release."""
-        warn_renamed("at", "with_keep")
-        return self.with_keep(keep)

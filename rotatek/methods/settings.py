@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.channels.full import Full
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.options import Method, Option, flat, options_of
@@ -24,6 +25,8 @@ REGISTRIES: Final[Mapping[str, Registry]] = MappingProxyType(
 _SMALLER: Final = "choose `smaller`, how many times fewer bytes the visual tokens take"
 REMOVED: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "allot": "layers always share one budget",
+        "bits": _SMALLER,
         "cache_dtype": _SMALLER,
         "text_dtype": "text stays as the model computes it",
         "text_window": "text stays as the model computes it",
@@ -244,6 +247,6 @@ def _read(owners: Sequence[tuple[type[Method], Option]], value: Any) -> Any:
 
 
 BASELINE: Final = Settings(tokens=KeepAll(), channels=Full())
-# Where nothing is chosen: of a quarter of the Key channels, as in the paper, 2 bits take half the
-# bytes and lose fewer answers (docs/results.md, second questions).
-USUAL: Final = Settings(channels=RotateK(bits=2.0))  # by class: a name would read all plug-ins
+# Where nothing is chosen; by class: a name would read all plug-ins.
+USUAL: Final = Settings(channels=RotateK(smaller=DEFAULT_TIMES))
+STORED: Final = Settings(channels=RotateK(smaller=8))  # of pictures in a store

@@ -1,6 +1,6 @@
 """Pictures that are read once, without a question, and asked any number of times.
 
-    pictures = Pictures("pocket", Settings.of(bits=0.75), folder="store")
+    pictures = Pictures("pocket", Settings.of(smaller=8), folder="store")
     page = pictures.add(image)  # the same picture again costs nothing
     (answer,) = pictures.ask(page, "What is the total?")
 

@@ -23,7 +23,6 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder
 from rotatek.methods.channels.store import Store
-from rotatek.methods.tokens.by_head import HeadStores
 from rotatek.models import Embedded
 from rotatek.models.memory import is_out_of_memory
 from rotatek.pictures.reading import PictureNotes, cut
@@ -282,7 +281,7 @@ def open_stores(cache: RotateKCache) -> None:
     """Rebuild Keys and Values once where every step would rebuild them, page by page: in one form
     all pages share an attention call. The values are the same up to rounding."""
     for layer in key_layers(cache):
-        if layer.store is not None and not isinstance(layer.store, HeadStores):
+        if layer.store is not None:
             visual, like = layer.store.read(), layer.text.keys
             keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))
             layer.store = Store(Visual(keys, values, visual.lengths))

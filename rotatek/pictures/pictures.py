@@ -28,7 +28,7 @@ from rotatek.errors import (
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.doubt import any_photo, measured_doubt
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import STORED, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
 from rotatek.pictures.asking import Answer, Asker, Look
@@ -126,7 +126,7 @@ class Pictures:
         self.memory = bytes_of("memory", memory)
         self.disk = None if disk is None else bytes_of("disk", disk)
         self.engine = model if isinstance(model, Engine) else Engine(model)
-        vlm, self.settings = self.engine.vlm, settings or Settings.of(bits=0.75)
+        vlm, self.settings = self.engine.vlm, settings or STORED
         limit = self.engine.limits.max_prompt_tokens
         self.reader = PictureReader(vlm, self.settings, weigh_by, limit)
         self.asker = Asker(self.engine)

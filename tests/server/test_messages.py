@@ -168,7 +168,7 @@ def test_neutral_fields_are_no_fault() -> None:
 
 def test_settings_have_nothing_to_compress_in_a_chat_of_texts() -> None:
     texts = [{"role": "user", "content": "What?"}]
-    assert read(texts, rotatek={"bits": 2}).ignored == ("rotatek",)
+    assert read(texts, rotatek={"smaller": 4}).ignored == ("rotatek",)
     with pytest.raises(errors.SettingError):
         read(texts, rotatek={"keep_tokens": 0.5})
 

@@ -44,7 +44,7 @@ def test_an_answer_is_the_models_own(family: str) -> None:
     vlm = tiny_other() if family == "other" else EVERY[family]()
     request = make_chat([], CHAT, 6)
     *events, done = Engine(vlm).answer(
-        request, Settings.of(bits=2, tokens="fastv", keep_tokens=0.5)
+        request, Settings.of(smaller=4, tokens="fastv", keep_tokens=0.5)
     )
     ids = vlm.prompt(request).ids
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Bits a number: what is allotted, by which loss, and what is then stored."""
+"""`smaller`: what is allotted, by which loss, and that all that is stored is counted."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,25 +10,38 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicCache
 
-from kernels.planes import GRANULE, Channels, coordinates_of, depths_of, pack, steps_along
+from kernels.planes import (
+    DEPTHS,
+    GRANULE,
+    Channels,
+    Planes,
+    coordinates_of,
+    depths_of,
+    head_words,
+    pack,
+    steps_along,
+)
 from kernels.reference import Text, Visual, attend_reference, opened
 from rotatek.bridge.fitness import attention_of, decoder_layers
+from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.compare.columns import matched, title_of
+from rotatek.compare.report import Column
 from rotatek.engine.decode import decode, prefill
+from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods import rotation
-from rotatek.methods.channels import RotateK, mixed_precision
+from rotatek.methods.channels import RotateK, bits
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.batched_rotation import LayerGroup, held
-from rotatek.methods.channels.bit_allocation import BitDemand, allot_bits
-from rotatek.methods.channels.mixed_precision import importance_of, token_shares
+from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
+from rotatek.methods.channels.bits import importance_of, token_shares
+from rotatek.methods.channels.layer_group import LayerGroup, held
+from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
-from tests.launches import Launches, kernels_replaced
 from tests.tiny import tiny_qwen
 
 HEADS, GROUP, D, WINDOW = 2, 2, 64, 6
@@ -74,40 +87,30 @@ def depths(visual: Visual) -> list[Tensor]:
     ]
 
 
-def spent(visuals: list[Visual]) -> float:
-    """Mean bits of a number of the tokens."""
-    return float(torch.stack([d.float() for v in visuals for d in depths(v)]).mean())
-
-
 # The option
 
 
-def test_bits_stand_for_what_they_replace() -> None:
-    plain = RotateK(bits=0.75)
-    assert RotateK(bits=0.75, keep=0.1) == plain
-    assert plain.nominal_share == plain.key_share == plain.value_share == 0.75 / 16
-    assert plain.with_keep(0.125).bits == 2
-    assert plain.with_share(0.0625).bits == 1
-    assert RotateK(bits=12).nominal_share == 0.5  # nothing is stored between 8 bits and 16
-    assert RotateK(bits=16).nominal_share == 1
-    assert title_of(Settings(channels=plain)) == "RotateK (0.75 bits)"
-    assert plain.of_paper() == RotateK()
-    assert RotateK(bits=0) == RotateK()  # forms and programs that need a number say 0
-    assert RotateK(bits=0.75, calibration="bases.safetensors").calibration is not None
-    settings = Settings.of(bits=0.75)
+def test_smaller_stands_for_what_it_replaces() -> None:
+    one = RotateK(smaller=16)
+    assert RotateK(smaller=16, keep=0.1) == one
+    assert one.nominal_share == one.key_share == one.value_share == 1 / 16
+    assert one.with_share(1 / 8).smaller == 8 and one.with_share(0.0).smaller == 64
+    assert one.of_paper() == RotateK() == RotateK(smaller=0)
+    assert title_of(Settings(channels=one)) == "RotateK (16 times smaller)"
+    settings = Settings.of(smaller=16)
     assert Settings.from_dict(settings.as_dict()) == settings
 
 
-@pytest.mark.parametrize("bits", [-1, 0.1, 17, float("nan"), "two"])
-def test_bits_out_of_range_are_refused(bits: Any) -> None:
-    with pytest.raises(SettingError, match=r"bits.*\[0.25, 16\]"):
-        Settings.of(bits=bits)
+@pytest.mark.parametrize("given", [{"smaller": 1.5}, {"smaller": 65}, {"smaller": "much"}])
+def test_what_cannot_be_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=r"smaller.*\[2, 64\]"):
+        Settings.of(**given)
 
 
 def test_columns_of_a_comparison_keep_the_same_share() -> None:
-    columns = matched(Settings.of(bits=0.75))
+    columns = matched(Settings.of(smaller=16))
     shares = [one.nominal_kv for name, one in columns.items() if name != "baseline"]
-    assert shares == pytest.approx([0.75 / 16] * len(shares), rel=1e-4)
+    assert shares == pytest.approx([1 / 16] * len(shares), rel=1e-4)
     assert columns["rotatek as in its paper"].channels == RotateK()
 
 
@@ -172,16 +175,6 @@ def test_a_token_not_looked_at_still_counts() -> None:
 # The allotment
 
 
-@pytest.mark.parametrize("bits", [0.25, 0.75, 2.0, 8.0])
-def test_the_budget_is_spent_and_not_passed(bits: float) -> None:
-    visuals = stored([states(i) for i in range(3)], bits=bits)
-    granule = 8 * GRANULE / (3 * 2 * HEADS * D)  # a group's deepest step, over all numbers
-    assert bits - granule <= spent(visuals) <= bits
-    for visual in visuals:
-        for depth in depths(visual):
-            assert bool((depth.diff(dim=-1) <= 0).all())  # a channel of more energy has no fewer
-
-
 def test_the_scale_of_keys_changes_no_bit() -> None:
     """Keys over 100 and queries times 100 are the same scores."""
     layers = [states(i) for i in range(3)]
@@ -192,8 +185,8 @@ def test_the_scale_of_keys_changes_no_bit() -> None:
         text=held(layers[1].text)._replace(keys=held(layers[1].text).keys / 100),
         made={},
     )
-    plain = stored(layers, bits=1)
-    scaled = stored([replace(layers[0], made={}), odd, replace(layers[2], made={})], bits=1)
+    plain = stored(layers, smaller=8)
+    scaled = stored([replace(layers[0], made={}), odd, replace(layers[2], made={})], smaller=8)
     for one, other in zip(plain, scaled, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))
 
@@ -202,62 +195,220 @@ def test_more_tokens_earn_no_more_bits() -> None:
     """Where a layer holds more tokens, a channel's bits cost more bytes there."""
     loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
     few, many = (torch.tensor([n]) for n in (256, 1024))
-    claims = [BitDemand(loss[None], tokens[None], 0, D) for tokens in (few, many)]
-    found = allot_bits(claims, 1.0)
+    claims = [BitDemand(loss[None], tokens[None], 0) for tokens in (few, many)]
+    found = allot_bytes(claims, torch.tensor([HEADS * D * 1280 / 8]))
     assert int(found[0].sum()) > int(found[1].sum())
 
 
-def test_columns_of_the_basis_are_paid_for() -> None:
-    """With few tokens a column weighs as much as its bits: fewer channels are opened, deeper."""
-    loss, count = torch.logspace(0, -3, 512).expand(1, HEADS, 512), torch.tensor([128])
-    free, paid = (
-        allot_bits([BitDemand(loss[None], count[None], column, 512)], 1.5)[0] for column in (0, 516)
+def test_what_is_left_of_a_budget_is_filled_and_never_passed_by_more_than_it_missed() -> None:
+    loss = torch.linspace(8, 0.1, 64)[None, None, None]
+    claim = BitDemand(loss, torch.tensor([[300]]), 132)
+    step = 384 * GRANULE * 2 // 8
+    for bytes_ in range(4000, 60000, 777):
+        depths = allot_bytes([claim], torch.tensor([float(bytes_)]))[0][0, 0, 0]
+        assert bool((depths.diff() <= 0).all())
+        took = int(depths.sum()) // 2 * step + int((depths > 0).sum()) * GRANULE * 132
+        full = 4 * (DEPTHS[-1] // 2 * step + GRANULE * 132)
+        assert abs(took - min(bytes_, full)) <= step + 1
+
+
+# The bytes
+
+NEAR = 0.03  # of the bytes that were asked for
+POCKETS = {"pocket": (10, 2, 4, 128), "pocket-smol": (30, 3, 9, 64)}  # layers, kv heads, heads, d
+
+
+def keys_like(layer: int, tokens: list[int], shape: tuple[int, int, int, int]) -> LayerStates:
+    """One layer's random states, whose channels fall in size as those of Keys do."""
+    _, kv, heads, d = shape
+    generator = torch.Generator().manual_seed(layer)
+    fall = (0.97 - 0.01 * layer) ** torch.arange(d)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(*size, d, generator=generator).mul(fall).to(torch.bfloat16)
+
+    B, N, text = len(tokens), max(tokens), 24
+    alive = torch.ones(B, 8, dtype=torch.bool)
+    own = Text(draw(B, kv, text), draw(B, kv, text), torch.full((B,), text))
+    lengths = torch.tensor(tokens, dtype=torch.int32)
+    dead = torch.arange(N) >= lengths[:, None]
+    keys, values = (draw(B, kv, N).masked_fill(dead[:, None, :, None], 0) for _ in range(2))
+    return LayerStates(keys, values, lengths, draw(B, heads, 8), alive, layer, text=own)
+
+
+def stores(method: RotateK, layers: list[LayerStates]) -> list[Store]:
+    """What a prompt of these layers leaves."""
+    found: list[Store] = []
+    for each in layers:
+        found.append(method.measure(each))
+        method.pack(found, last=each is layers[-1])
+    return found
+
+
+def weight(found: list[Store]) -> int:
+    """Live bytes."""
+    return storage_bytes(tensor for store in found for _, tensor in store.tensors())
+
+
+def plain(layers: list[LayerStates]) -> int:
+    """Bytes of the same tokens uncompressed."""
+    each = 2 * layers[0].keys.shape[1] * layers[0].keys.shape[3] * layers[0].keys.element_size()
+    return sum(int(one.lengths.sum()) * each for one in layers)
+
+
+@pytest.mark.parametrize("name", POCKETS)
+@pytest.mark.parametrize("tokens", [64, 280, 1100])
+def test_live_bytes_are_within_three_percent_of_what_was_asked(name: str, tokens: int) -> None:
+    shape = POCKETS[name]
+    for times in (4, 8, 20):
+        layers = [keys_like(i, [tokens], shape) for i in range(shape[0])]
+        got = plain(layers) / weight(stores(RotateK(smaller=times), layers))
+        assert got == pytest.approx(times, rel=NEAR)
+
+
+def test_wide_and_narrow_heads_share_one_budget() -> None:
+    """Five layers of narrow heads to one of wide ones, as Gemma 4 has them."""
+    shapes = [(6, 2, 4, 128)] * 5 + [(6, 1, 4, 256)]
+    layers = [keys_like(i, [280], shape) for i, shape in enumerate(shapes)]
+    whole = sum(2 * kv * d * 2 * 280 for _, kv, _, d in shapes)
+    assert whole / weight(stores(RotateK(smaller=8), layers)) == pytest.approx(8, rel=NEAR)
+
+
+def weighs_alone(found: list[Store], layers: list[LayerStates], row: int) -> int:
+    """Bytes of one prompt of a batch, as it would weigh alone."""
+    total = 0
+    for store, own in zip(found, layers, strict=True):
+        tokens = int(own.lengths[row])
+        if not tokens:
+            continue
+        total += 4 + 2 * 2 * own.keys.shape[1] * own.keys.shape[3]  # the count and both means
+        for planes in (store.visual.key_planes, store.visual.value_planes):
+            assert planes is not None
+            heads, d = planes.counts.shape[1], own.keys.shape[3]
+            column = 4 + d
+            total += 2 * int(head_words(planes.counts[row : row + 1], tokens).sum()) + 28 * heads
+            total += int(planes.counts[row, :, 0].sum()) * column
+    return total
+
+
+@pytest.mark.parametrize("tokens", [[384, 380], [640, 97, 437]])
+def test_each_prompt_of_a_batch_has_the_bytes_that_it_has_alone(tokens: list[int]) -> None:
+    """And the same bits: what pads it is not charged to it."""
+    shape = POCKETS["pocket"]
+    layers = [keys_like(i, tokens, shape) for i in range(shape[0])]
+    both = stores(RotateK(smaller=8), layers)
+    for row, count in enumerate(tokens):
+        own = 2 * 2 * 2 * 128 * count * len(layers)
+        assert own / weighs_alone(both, layers, row) == pytest.approx(8, rel=NEAR)
+        single = stores(RotateK(smaller=8), [alone(one, row) for one in layers])
+        for mine, other in zip(both, single, strict=True):
+            pairs = zip(planes_of(mine), planes_of(other), strict=True)
+            assert all(torch.equal(a.counts[row], b.counts[0]) for a, b in pairs)
+
+
+def planes_of(store: Store) -> list[Planes]:
+    """Of its Keys and of its Values."""
+    return [held(store.visual.key_planes), held(store.visual.value_planes)]
+
+
+def alone(own: LayerStates, row: int) -> LayerStates:
+    """One row of a batch without what pads it."""
+    one, tokens = slice(row, row + 1), int(own.lengths[row])
+    text = held(own.text)
+    return replace(
+        own,
+        keys=own.keys[one, :, :tokens],
+        values=own.values[one, :, :tokens],
+        lengths=own.lengths[one],
+        queries=own.queries[one],
+        window_alive=own.window_alive[one],
+        text=Text(text.keys[one], text.values[one], held(text.lengths)[one]),
+        made={},
     )
-    assert int((paid > 0).sum()) < int((free > 0).sum())
+
+
+def test_a_prompt_without_tokens_in_a_layer_is_not_charged_for_it() -> None:
+    """As where a sliding window has left all of its visual tokens."""
+    shape = POCKETS["pocket"]
+    layers = [keys_like(i, [300, 0 if i % 2 else 300], shape) for i in range(10)]
+    found = stores(RotateK(smaller=16), layers)
+    for row in range(2):
+        own = sum(2 * 2 * 2 * 128 * int(one.lengths[row]) for one in layers)
+        assert own / weighs_alone(found, layers, row) == pytest.approx(16, rel=NEAR)
+    for store in found[1::2]:
+        assert not any(int(planes.counts[1].sum()) for planes in planes_of(store))
+
+
+def test_a_short_prompt_comes_as_near_as_it_can() -> None:
+    """Means and positions of its heads alone may weigh more than the budget; 8 bits, less."""
+    shape = POCKETS["pocket"]
+    layers = [keys_like(i, [20], shape) for i in range(shape[0])]
+    least = stores(RotateK(smaller=64), layers)
+    assert all(not int(p.counts.sum()) for s in least for p in [s.visual.key_planes] if p)
+    layers = [keys_like(i, [600], shape) for i in range(shape[0])]
+    most = stores(RotateK(smaller=2), layers)
+    bits = [int(p.counts.sum()) * 2 for s in most for p in [s.visual.key_planes] if p]
+    assert sum(bits) <= 8 * 2 * 128 * shape[0]
+
+
+@pytest.mark.parametrize(("times", "size"), [(4, (280, 224)), (64, (56, 56))])
+def test_a_report_says_how_many_times_smaller_it_became(
+    picture: Picture, times: int, size: tuple[int, int]
+) -> None:
+    """And where so short a prompt cannot come near, that it did not."""
+    vlm = tiny_qwen()
+    request = make_request(picture(*size), "what is it?", 8)
+    column = Column("one", Settings.of(smaller=times))
+    for event in Engine(vlm).compare(request, {"one": column.settings}, trace=False):
+        if event.column is not None:
+            column.take(event)
+    filled, parts = column.prefilled, column.report()["kv_bytes_by_part"]
+    assert filled is not None
+    visual = sum(each for name, each in parts.items() if name not in ("text", "lengths"))
+    found = vlm.full_bytes(filled.visual_tokens) / visual
+    assert column.report()["visual_times_smaller"] == pytest.approx(found)
+    near = found == pytest.approx(times, rel=NEAR)
+    assert near == (times == 4)
+    assert (column.missed == "") == near
+    if not near:
+        assert f"became {found:.1f} times smaller, not 64" in column.missed
 
 
 # What is stored
 
 
-@pytest.mark.parametrize(("bits", "bar"), [(8, 1e-2), (4, 5e-2), (2, 0.2)])
-def test_attention_over_planes_is_near_the_full_one(bits: float, bar: float) -> None:
+@pytest.mark.parametrize(("times", "bar"), [(2, 0.02), (4, 0.1), (8, 0.4)])
+def test_attention_over_planes_is_near_the_full_one(times: float, bar: float) -> None:
     own = states()
-    (visual,) = stored([own], bits=bits)
+    (visual,) = stored([own], smaller=times)
     q = own.queries[:, :, -1:]
     plain = attend_reference(q, Visual(own.keys, own.values, own.lengths), held(own.text), D**-0.5)
     got = attend_reference(q, visual, held(own.text), D**-0.5)
     assert float((got - plain).norm() / plain.norm()) <= bar
 
 
-def test_sixteen_bits_are_the_numbers_as_they_are() -> None:
-    own = states()
-    (visual,) = stored([own], bits=16)
-    assert visual.key_planes is None
-    assert torch.equal(visual.keys, own.keys)
-    assert torch.equal(visual.values, own.values)
-
-
 def test_samples_of_a_batch_are_stored_as_alone() -> None:
     """Padding changes neither bits nor levels."""
-    (both,) = stored([states()], bits=1)
+    (both,) = stored([states()], smaller=8)
     own = states()
     cut: dict[str, Any] = {
         name: getattr(own, name)[1:] for name in ("lengths", "queries", "window_alive")
     }
     text = Text(*(part[1:] for part in held(own.text)[:3]))
     kept: dict[str, Any] = {"keys": own.keys[1:, :, :90], "values": own.values[1:, :, :90]}
-    (alone,) = stored([replace(own, **cut, **kept, text=text, entering=None, made={})], bits=1)
+    (alone,) = stored([replace(own, **cut, **kept, text=text, entering=None, made={})], smaller=8)
     assert all(torch.equal(a[1:], b) for a, b in zip(depths(both), depths(alone), strict=True))
     first, second = opened(both), opened(alone)
     width = second.keys.shape[-1]
-    assert torch.equal(first.keys[1:, :, :90, :width], second.keys)
+    others = first.keys[1:, :, :90, :width] != second.keys
+    assert float(others.float().mean()) < 1e-3  # padding moves sums, and a code may round over
 
 
 def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
     """Live bytes are the tensors' storages; a head's basis has rows for its own channels only."""
     vlm = tiny_qwen()
     prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(bits=0.75))
+    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(smaller=8))
     logits, _ = prefill(vlm, prompt, cache)
     plain = DynamicCache()
     prefill(vlm, prompt, plain)
@@ -292,9 +443,9 @@ class Counted(TorchDispatchMode):
 def calls(count: int) -> Counter[str]:
     """Operations that compress so many layers."""
     layers = [states(i) for i in range(count)]
-    stored([states(i) for i in range(count)], bits=1)  # constants are made once
+    stored([states(i) for i in range(count)], smaller=8)  # constants are made once
     with Counted() as counted:
-        stored(layers, bits=1)
+        stored(layers, smaller=8)
     return counted.calls
 
 
@@ -311,7 +462,7 @@ def test_layers_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One solve, as many waits whatever the layers, and a handful of slices for each more; on a
     processor pieces are smaller, and channels are packed head by head."""
     monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 1 << 36)
-    monkeypatch.setattr(mixed_precision, "pack_on_processor", packed_together)
+    monkeypatch.setattr(bits, "pack_on_processor", packed_together)
     few, many = calls(2), calls(8)
     assert few["_linalg_eigh"] == many["_linalg_eigh"] == 1
     for waits in ("_local_scalar_dense", "nonzero", "index"):  # index: with a mask, it waits
@@ -319,28 +470,11 @@ def test_layers_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert many.total() - few.total() <= 6 * 20
 
 
-def launches(count: int) -> int:
-    """The launches on a GPU to compress so many layers, all in one piece."""
-    layers = [replace(states(i), entering=None) for i in range(count)]
-    with pytest.MonkeyPatch.context() as patch, Launches() as counted, kernels_replaced(counted):
-        patch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 1 << 36)
-        stored(layers, bits=1)
-    return counted.count
-
-
-def test_what_is_launched_does_not_grow_with_the_layers() -> None:
-    """All heads of all layers are taken together: 28 layers launch what 4 do."""
-    launches(1)  # constants are made once
-    few, many = launches(4), launches(28)
-    assert many <= few + 2
-    assert many <= 190
-
-
 def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [states(i) for i in range(2)]
-    whole = stored(layers, bits=0.5)
-    monkeypatch.setattr(mixed_precision, "CAP", 48)
-    capped = stored([states(i) for i in range(2)], bits=0.5)
+    whole = stored(layers, smaller=40)
+    monkeypatch.setattr(bits, "CAP", 48)
+    capped = stored([states(i) for i in range(2)], smaller=40)
     for one, other in zip(whole, capped, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))
         assert torch.equal(held(one.key_planes).data, held(other.key_planes).data)
@@ -348,9 +482,9 @@ def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyP
 
 def test_layers_measured_apart_are_stored_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is measured whenever it weighs enough; one budget still serves all of it."""
-    together = stored([states(i) for i in range(3)], bits=1)
+    together = stored([states(i) for i in range(3)], smaller=8)
     monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 8)
-    apart = stored([states(i) for i in range(3)], bits=1)
+    apart = stored([states(i) for i in range(3)], smaller=8)
     for one, other in zip(together, apart, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))
 
@@ -359,11 +493,11 @@ def test_the_order_of_tokens_changes_no_bit() -> None:
     own = states(tokens=(150,))
     order = torch.randperm(150, generator=torch.Generator().manual_seed(3))
     turned = replace(own, keys=own.keys[:, :, order], values=own.values[:, :, order], made={})
-    (one,), (other,) = stored([own], bits=1), stored([turned], bits=1)
+    (one,), (other,) = stored([own], smaller=8), stored([turned], smaller=8)
     assert all(map(torch.equal, depths(one), depths(other)))
 
 
-@pytest.mark.parametrize(("options", "asks"), [({"bits": 0.75}, 4), ({"keep_channels": 0.25}, 0)])
+@pytest.mark.parametrize(("options", "asks"), [({"smaller": 8}, 4), ({"keep_channels": 0.25}, 0)])
 def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
     picture: Picture, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], asks: int
 ) -> None:
@@ -390,7 +524,7 @@ def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
 
     def counts() -> list[Tensor]:
         prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
-        cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(bits=2))
+        cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(smaller=4))
         prefill(vlm, prompt, cache)
         sides = [held(layer.store).visual for layer in cache.layers]
         return [held(p).counts for v in sides for p in (v.key_planes, v.value_planes)]
@@ -406,8 +540,10 @@ def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
 
 
 def test_channels_above_the_water_level_are_those_with_bits() -> None:
-    spectra = 0.8 ** torch.arange(D).expand(3, HEADS, D) * torch.logspace(0, 2, 3)[:, None, None]
-    chosen = RotateK(bits=0.75)
+    spectra = 0.8 ** torch.arange(D).expand(3, HEADS, D) * torch.logspace(0, 2, 3 * HEADS).view(
+        3, HEADS, 1
+    )
+    chosen = RotateK(smaller=20)
     depths, level = held(chosen.key_bits(spectra)), held(chosen.water_level(spectra))
     energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
     assert torch.equal(energy > level, depths.unflatten(-1, (-1, GRANULE))[..., 0] > 0)

@@ -23,7 +23,6 @@ LENGTHS = ((40, 40), (40, 33), (24, 24), (40, 40))  # of two samples; fewer behi
 CHOICES: list[dict[str, Any]] = [
     {},
     {"weighting": "none"},
-    {"weighting": "consistent"},
     {"solver": "eigh"},
 ]
 

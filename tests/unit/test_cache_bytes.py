@@ -60,7 +60,7 @@ def answered(vlm: VisionLanguageModel, inputs: dict[str, Tensor], **options: Any
 
 
 FORMS: list[dict[str, Any]] = [
-    {"bits": 0.75},
+    {"smaller": 16},
     {"keep_channels": 0.25},
     {"tokens": "fastv", "keep_tokens": 0.4},
     *({"channels": name} for name in CHANNELS if name != "rotatek"),
@@ -94,7 +94,7 @@ def test_metrics_are_computed_once_a_model_and_counted_as_shared(
         return plain(weight, key)
 
     monkeypatch.setattr(output_metric, "_output_roots", counting)
-    first, second = (answered(vlm, inputs, bits=0.75) for _ in range(2))
+    first, second = (answered(vlm, inputs, smaller=16) for _ in range(2))
     layers = len(decoder_layers(vlm.model))
     assert len(made) == layers
     heads, d = vlm.text_config.num_key_value_heads, 32
@@ -105,7 +105,7 @@ def test_metrics_are_computed_once_a_model_and_counted_as_shared(
 def test_metrics_follow_the_weights(picture: Picture) -> None:
     vlm = tiny_qwen()
     inputs = asked(vlm, picture)
-    answered(vlm, inputs, bits=0.75)
+    answered(vlm, inputs, smaller=16)
     module = attention_of(decoder_layers(vlm.model)[0])
     assert module is not None
     before = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
@@ -118,7 +118,7 @@ def test_metrics_follow_the_weights(picture: Picture) -> None:
 
 def test_metrics_live_as_long_as_the_model_and_no_copy_has_them(picture: Picture) -> None:
     vlm = tiny_qwen()
-    cache = answered(vlm, asked(vlm, picture), bits=0.75)
+    cache = answered(vlm, asked(vlm, picture), smaller=16)
     held = weakref.ref(next(iter(output_metric.held_metrics(vlm.model))))
     assert list(output_metric.held_metrics(copy.deepcopy(vlm.model))) == []
     del vlm

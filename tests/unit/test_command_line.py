@@ -60,7 +60,7 @@ def test_a_question_without_a_picture(image: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--no-image what? --bits 2", "--bits has no effect without an image. Leave it out."),
+        ("--no-image what? --smaller 4", "--smaller has no effect without an image. Leave it out."),
         ("{image} what? --at-once 2", "--at-once is for the answers of a store. Add --store DIR"),
         ("{image} what? --memory 1GB", "--memory is for the answers of a store. Add --store DIR"),
         ("--store x what? --place @", "--place has no effect: its pictures were read before."),

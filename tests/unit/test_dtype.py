@@ -16,7 +16,7 @@ from tests.tiny import tiny_qwen
 FORMS = {
     "baseline": BASELINE,
     "k = 1/4": Settings.of(keep_channels=0.25),
-    ".75 bits": Settings.of(bits=0.75),
+    ".75 bits": Settings.of(smaller=16),
     "SparK": Settings.of(channels="spark", keep_channels=0.5),
     "FastV": Settings.of(tokens="fastv", keep_tokens=0.5, channels="think"),
 }

@@ -214,7 +214,7 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
         assert look.attention.sum() == pytest.approx(1, abs=1e-4)
         if kept is not None and n == kept.sum():
             assert np.array_equal(view.token, np.flatnonzero(kept))
-        whole = attention_view(trace, layer, 1, RotateK(keep=1.0, weighting="consistent"), 0)
+        whole = attention_view(trace, layer, 1, RotateK(keep=1.0), 0)
         assert whole.score_error < 1e-3
         assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
     shares = energy_map(method, spectra(trace, method))

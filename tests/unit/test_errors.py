@@ -125,5 +125,4 @@ def test_the_status_of_each_kind_over_http() -> None:
         **{"body_too_slow": 408, "body_too_large": 413, "image_too_large": 413},
         **{"queue_full": 429, "answer_broken": 500, "gpu_not_lent": 503},
         **{"out_of_memory": 503, "restarting": 503, "storage_full": 503},
-        **{"file_unknown": 404, "response_unknown": 404, "upload_foreign": 403, "files_full": 413},
     }

@@ -23,9 +23,9 @@ from tests.tiny import TINY, tiny_qwen
 EXACT = Settings.of(keep_channels=1.0, weighting="general")
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
-    "bits": {"bits": 1},
+    "bits": {"smaller": 8},
     "smaller": {"smaller": 4},
-    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "bits": 2},
+    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 4},
 }
 
 

@@ -128,7 +128,7 @@ def test_nothing_is_written_to_a_model(
     inputs, model = asked(vlm, picture), untouched(vlm, attention)
     model.generate(**inputs, **GREEDY)  # transformers leaves hooks of its own on some
     before, data = written(model), pickled(model)
-    cache = RotateKCache(model, inputs, Settings.of(bits=0.75))
+    cache = RotateKCache(model, inputs, Settings.of(smaller=16))
     assert written(model) == before
     model.generate(**inputs, **with_cache(model, cache), **GREEDY)
     assert cache.bytes().shared > 0  # output metrics, which live beside the model

@@ -16,7 +16,6 @@ from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import decode, decode_one_token, prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.options import options_of
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
@@ -27,20 +26,22 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "rotatek": [
         {},
         {"weighting": "none"},
-        {"weighting": "consistent"},
         {"solver": "eigh"},
         {"solver": "paper"},
-        {"bits": 2.0},
-        {"bits": 16.0},
+        {"smaller": 4},
+        {"smaller": 4, "weighting": "none"},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
     "kivi": [{"number_bits": bits} for bits in ("2", "3", "4")],
     "turboquant": [{"number_bits": bits} for bits in ("2", "3", "4")],
 }
+FORMS = [(name, extra) for name in CHANNELS for extra in VARIANTS.get(name, [{}])]
+PAIRS = [("none", *form) for form in FORMS]  # every form alone, and every pruner before ours
+PAIRS += [(name, "rotatek", extra) for name in TOKENS if name != "none"
+          for extra in ({}, {"smaller": 4})]  # fmt: skip
 MATRIX = [
-    pytest.param(family, tokens, channels, extra, id=f"{family}-{tokens}-{channels}-{i}")
-    for family, tokens, channels in itertools.product(TINY, TOKENS, CHANNELS)
-    for i, extra in enumerate(VARIANTS.get(channels, [{}]))
+    pytest.param(family, *pair, id=f"{family}-{'-'.join(map(str, pair))}")
+    for family, pair in itertools.product(TINY, PAIRS)
 ]
 NEW = 6
 TIE = (
@@ -104,16 +105,11 @@ def test_batch_equals_single_runs(
 @pytest.mark.parametrize(
     "channels", [*(kind.name for kind in CHANNELS.values() if kind.drops_channels), "full"]
 )
-@pytest.mark.parametrize("weighting", ["paper", "consistent"])
 def test_every_channel_kept_is_the_uncompressed_model(
-    family: str, channels: str, weighting: str, picture: Picture
+    family: str, channels: str, picture: Picture
 ) -> None:
     vlm = _model(family)
-    method = CHANNELS[channels]
-    known = {one.key for one in options_of(method)}
-    extra = {"weighting": weighting}
-    own = {name: value for name, value in extra.items() if name in known}
-    settings = Settings.of(channels=channels, keep_channels=1.0, **own)
+    settings = Settings.of(channels=channels, keep_channels=1.0)
     prompt = _embed(vlm, picture, settings, 0)
     cache = RotateKCache(vlm.model, prompt.inputs(), settings)
     assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
@@ -123,7 +119,7 @@ def test_every_channel_kept_is_the_uncompressed_model(
 @pytest.mark.parametrize(
     ("options", "bar"),
     [
-        ({"bits": 8}, 0.02),
+        ({"smaller": 2}, 0.35),  # a small picture pays for bases
         ({"channels": "kivi"}, 0.3),
         ({"channels": "turboquant"}, 0.3),
     ],
@@ -162,7 +158,7 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
     chosen += [
         Settings.of(keep_channels=keep, weighting=weighting, solver=solver)
         for keep in (0.25, 0.1)
-        for weighting, solver in (("paper", "eigh"), ("none", "eigh"), ("consistent", "subspace"))
+        for weighting, solver in (("paper", "eigh"), ("none", "eigh"))
     ]
     prompt = _embed(vlm, picture, Settings(), 0)
     apart = [
@@ -271,13 +267,3 @@ def test_interleaved_requests_do_not_meet(picture: Picture) -> None:
         for words, run in zip(said, runs, strict=True):
             words += next(run).tokens
     assert said == alone
-
-
-def test_older_names_of_a_methods_forms_warn() -> None:
-    method = CHANNELS.default()
-    with pytest.warns(DeprecationWarning, match="at is now with_keep"):
-        assert method.at(0.5) == method.with_keep(0.5)
-    with pytest.warns(DeprecationWarning, match="within is now with_share"):
-        assert method.within(0.25) == method.with_share(0.25)
-    with pytest.warns(DeprecationWarning, match="beyond is now extensions"):
-        assert method.beyond == method.extensions

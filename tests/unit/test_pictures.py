@@ -31,12 +31,12 @@ from tests.families import EVERY, tiny_gemma3
 from tests.tiny import QWEN_TEMPLATE, TINY, tiny_llava, tiny_qwen
 
 FULL = Settings(channels=Full())
-BITS = Settings.of(bits=1)
+BITS = Settings.of(smaller=8)
 QUESTION = "what is the <|im_end|> total?"
 FORMS: dict[str, dict[str, Any]] = {
     "everything": {"channels": "full"},
     "channels": {"keep_channels": 0.25},
-    "bits": {"bits": 1},
+    "bits": {"smaller": 8},
     "sparse": {"channels": "spark"},
     "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "keep_channels": 1.0},
     "fewer from the tower": {"tokens": "visionzip", "keep_tokens": 0.45, "channels": "think"},
@@ -173,7 +173,7 @@ def test_a_name_is_of_pixels_model_and_method(engine: Engine, shown: list[Image.
     own = PictureReader(engine.vlm, BITS).name_of(images)
     assert PictureReader(engine.vlm, BITS).name_of(images) == own
     assert own != PictureReader(engine.vlm, BITS).name_of(tuple(shown[1:2]))
-    assert own != PictureReader(engine.vlm, Settings.of(bits=2)).name_of(images)
+    assert own != PictureReader(engine.vlm, Settings.of(smaller=4)).name_of(images)
     assert own != PictureReader(engine.vlm, BITS, "picture").name_of(images)
     assert own != PictureReader(tiny_qwen(seed=1), BITS).name_of(images)
     smaller = tiny_qwen()

@@ -28,7 +28,7 @@ from tests.launches import Launches
 from tests.questions import read, words
 from tests.tiny import tiny_qwen
 
-BITS = Settings.of(bits=1)
+BITS = Settings.of(smaller=8)
 SIZES = [(150, 120), (90, 200), (60, 60)]
 
 
@@ -46,7 +46,7 @@ def launches(work: Any) -> int:
 @pytest.mark.parametrize("inference", [True, False])
 def test_a_copy_is_a_cache_of_its_own(shown: list[Image.Image], inference: bool) -> None:
     vlm = tiny_qwen()
-    (cache,) = read(vlm, Settings.of(bits=1), shown[0])
+    (cache,) = read(vlm, Settings.of(smaller=8), shown[0])
     before = [tensor.clone() for _, tensor in cache.tensors()]
     with torch.inference_mode(inference), torch.no_grad():
         one, other = cache.fork(20), cache.fork(20)

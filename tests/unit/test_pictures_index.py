@@ -48,7 +48,7 @@ def run(*words: str | Path) -> int:
 
 def test_a_folder_is_read_once_and_asked(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     store = tmp_path / "store"
-    assert run("index", folder, "--store", store, "--bits", "1") == 0
+    assert run("index", folder, "--store", store, "--smaller", "8") == 0
     out, err = capsys.readouterr()
     assert out.startswith("2 pages, 2 read now: ") and "page/s" in err or "s/page" in err
     assert run("index", folder, "--store", store) == 0  # the settings are the store's
@@ -133,13 +133,13 @@ def test_the_pages_of_a_pdf_are_pages(
 
 def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Picture) -> None:
     (folder / "pages.pdf").write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
-    pictures = Pictures(tiny_qwen(), Settings.of(bits=1), tmp_path / "store")
+    pictures = Pictures(tiny_qwen(), Settings.of(smaller=8), tmp_path / "store")
     files = files_of([folder])
     for count, _ in enumerate(index(pictures, files), 1):
         if count == 3:  # one.png and two pages of the PDF
             break
     assert pictures.counts["read"] in (3, 4)  # the next page is read while one is written
-    again = Pictures(pictures.engine, Settings.of(bits=1), tmp_path / "store")
+    again = Pictures(pictures.engine, Settings.of(smaller=8), tmp_path / "store")
     found = list(index(again, files))
     fresh = [page.fresh for page in found].count(True)
     assert fresh == again.counts["read"] == 5 - pictures.counts["read"]
@@ -164,11 +164,11 @@ def test_a_full_disk_ends_the_index_in_one_sentence(
 
 def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     store = tmp_path / "store"
-    run("index", folder, "--store", store, "--bits", "1")
+    run("index", folder, "--store", store, "--smaller", "8")
     capsys.readouterr()
     assert run("store", store) == 0
     out = capsys.readouterr().out
-    assert "one.png" in out and "150x120" in out and "2 pages: " in out and "bits=1" in out
+    assert "one.png" in out and "150x120" in out and "2 pages: " in out and "smaller=8" in out
     assert run("store", store, "--check") == 0
     assert capsys.readouterr().out == "2 pages are whole, 0 were damaged\n"
     name = PictureStore(store).names()[0]
@@ -189,7 +189,7 @@ def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Captur
         ("ask --store {store}", "give the QUESTION alone"),
         ("ask --store {store} picture.png what?", "give the QUESTION alone"),
         ("ask --store {store} what? --save-cache x", "keeps its own caches"),
-        ("ask --store {store} what? --bits 2", "made with other settings"),
+        ("ask --store {store} what? --smaller 4", "made with other settings"),
         ("ask --store {store} what? --model other", "belongs to another model"),
         ("ask --store {store} what? --memory none", "--memory must be bytes"),
         ("ask --store {store}/nothing what?", "no store of pictures"),
@@ -206,7 +206,7 @@ def test_refusals_are_one_sentence(
 ) -> None:
     store = tmp_path / "store"
     if "chance" not in words:
-        run("index", folder / "one.png", "--store", store, "--bits", "1")
+        run("index", folder / "one.png", "--store", store, "--smaller", "8")
     capsys.readouterr()
     given = words.format(store=store, picture=folder / "one.png").split()
     assert run(*given) == 2

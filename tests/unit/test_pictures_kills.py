@@ -36,7 +36,7 @@ import rotatek.cli.index
 folder, store, named = sys.argv[1:]
 vlm = tiny_qwen()
 models.load = lambda *_, **__: vlm
-Pictures(vlm, Settings.of(bits=1)).add(open_image(next(pathlib.Path(folder).iterdir())))
+Pictures(vlm, Settings.of(smaller=8)).add(open_image(next(pathlib.Path(folder).iterdir())))
 write = PictureStore.write
 def noted(self, name, *given):
     facts = write(self, name, *given)
@@ -49,7 +49,7 @@ for line in sys.stdin:
     if not child:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         print(os.getpid(), flush=True)
-        os._exit(command.main(["index", folder, "--store", store, "--bits", "1"]))
+        os._exit(command.main(["index", folder, "--store", store, "--smaller", "8"]))
     print("ended", os.waitpid(child, 0)[1], flush=True)
 """
 

@@ -25,7 +25,7 @@ from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
-BITS = Settings.of(bits=1)
+BITS = Settings.of(smaller=8)
 DESCRIBED = {"model": {"class": "none"}, "settings": {}, "weigh_by": "questions"}
 KILLS = int(os.environ.get("ROTATEK_KILLS", "5"))
 # One process loads the library; for each line "START COUNT" a copy of it writes pages of noise, and
@@ -198,7 +198,7 @@ def test_another_models_store_is_refused(made: Pictures) -> None:
     for other in (tiny_qwen(seed=1), tiny_llava()):
         with pytest.raises(errors.StoreOfAnotherModel):
             Pictures(other, BITS, folder)
-    for settings, weigh_by in ((Settings.of(bits=2), "questions"), (BITS, "picture")):
+    for settings, weigh_by in ((Settings.of(smaller=4), "questions"), (BITS, "picture")):
         with pytest.raises(errors.StoreOfOtherSettings):
             Pictures(made.engine, settings, folder, weigh_by=weigh_by)
     with pytest.raises(errors.SettingError):

@@ -11,14 +11,14 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import prefill
 from rotatek.errors import CacheNotStorable, ModeUnsupported
 from rotatek.inputs.request import make_request
-from rotatek.methods.channels import mixed_precision
+from rotatek.methods.channels import bits
 from rotatek.methods.channels import rotatek as method_file
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
-BITS = Settings.of(bits=2)
+BITS = Settings.of(smaller=4)
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def done(vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[str]
 
         return wrapped
 
-    monkeypatch.setattr(method_file, "measure", noted("measure", mixed_precision.measure))
-    monkeypatch.setattr(method_file, "allotted", noted("allot", mixed_precision.allotted))
-    monkeypatch.setattr(mixed_precision, "_planes", noted("pack", mixed_precision._planes))
+    monkeypatch.setattr(method_file, "measure", noted("measure", bits.measure))
+    monkeypatch.setattr(method_file, "allotted", noted("allot", bits.allotted))
+    monkeypatch.setattr(bits, "_planes", noted("pack", bits._planes))
     model: Any = vlm.model
     for number, layer in enumerate(model.get_decoder().layers):
         layer.mlp.register_forward_pre_hook(noted(f"mlp {number}", lambda *_: None))

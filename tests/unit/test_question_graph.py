@@ -28,7 +28,7 @@ from tests.tiny import tiny_qwen
 
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
-    "bits": {"bits": 1},
+    "bits": {"smaller": 8},
     "fewer by head": {"tokens": "fastv", "keep_tokens": 0.4},
 }
 LENGTHS = (2, 9, 16, 17, 30, 61)
@@ -80,7 +80,7 @@ def test_pictures_answer_the_same(picture: fixtures.Picture, recorded: list[Reco
     said = []
     for replayed in (False, True):
         engine = Engine(tiny_qwen())
-        pictures = Pictures(engine, Settings.of(bits=1))
+        pictures = Pictures(engine, Settings.of(smaller=8))
         held = [pictures.add(image) for image in images]
         if replayed:
             said.append(pictures.ask(held, "what is the total?", 8))
@@ -94,7 +94,7 @@ def test_pictures_answer_the_same(picture: fixtures.Picture, recorded: list[Reco
 
 def test_the_embedded_model(picture: fixtures.Picture, recorded: list[RecordedGraph]) -> None:
     vlm = load("pocket", "cpu")
-    caches = read(vlm, Settings.of(bits=1), picture(150, 120, seed=1), picture(90, 200, seed=2))
+    caches = read(vlm, Settings.of(smaller=8), picture(150, 120, seed=1), picture(90, 200, seed=2))
     recorded.clear()
     check_same(vlm, caches[:1], words(19, 1))
     check_same(vlm, caches, words(30, 2))
@@ -105,7 +105,7 @@ def test_threads_take_turns(
     qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
     qwen.questions = QuestionGraphs()
-    caches = read(qwen, Settings.of(bits=1), *[picture(90, 120, seed=n) for n in range(4)])
+    caches = read(qwen, Settings.of(smaller=8), *[picture(90, 120, seed=n) for n in range(4)])
     work = [(cache, words(20 + n, n)) for n, cache in enumerate(caches)]
     with eager():
         wanted = [asked(qwen, [cache], ids)[0] for cache, ids in work]
@@ -129,7 +129,7 @@ def test_a_capture_that_fails_leaves_the_question_to_the_host(
             return begun[-1]
 
     monkeypatch.setattr(question_graph, "GraphMemory", Failing)
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             check_same(vlm, [cache], words(20, 1))
@@ -142,7 +142,7 @@ def test_what_reads_the_length_of_a_cache_is_not_captured(
 ) -> None:
     """As models do that scale their queries by the position in the cache."""
     vlm = tiny_qwen()
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     norm, inner = vlm.model.get_decoder().layers[1].input_layernorm, pieces._Layer
     lengths: list[int] = []
     told = inner.get_mask_sizes
@@ -166,7 +166,7 @@ def test_moved_weights_are_captured_again(
     picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
     vlm = tiny_qwen()
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     check_same(vlm, [cache], words(20, 1))
     once = len(recorded)
     projection = vlm.model.get_decoder().layers[0].mlp.down_proj
@@ -180,7 +180,7 @@ def test_moved_weights_are_captured_again(
 def test_few_chains_are_kept(
     qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
-    (cache,) = read(qwen, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(qwen, Settings.of(smaller=8), picture(90, 120, seed=1))
     graphs = qwen.questions = QuestionGraphs()
     for length in range(16, 16 * 8 + 1, 16):
         asked(qwen, [cache], words(length, 1))
@@ -196,7 +196,7 @@ def test_few_chains_are_kept(
 def test_what_is_watched_or_stopped_is_as_ever(
     qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
-    (cache,) = read(qwen, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(qwen, Settings.of(smaller=8), picture(90, 120, seed=1))
     ids, number = words(20, 1), len(recorded)
     qwen.questions = QuestionGraphs()
     with watched(AnswerAttentionRecorder.of(cache.plan.layers)):

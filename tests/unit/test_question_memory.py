@@ -46,7 +46,7 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exc
 
 
 def test_what_chains_hold_is_counted(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     graphs, seen = vlm.questions, [0]
     assert graphs.bytes == 0
     for length in (20, 30, 60):
@@ -99,7 +99,7 @@ def test_an_engine_counts_them(vlm: VisionLanguageModel, picture: fixtures.Pictu
 
 def test_few_chains_are_kept(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
     """One for each padded length of a picture's questions; the least recently used one goes."""
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     for length in range(16, question_graph.LONGEST + 1, 16):
         asked(vlm, [cache], words(length, 1))
     graphs = vlm.questions
@@ -119,7 +119,7 @@ def test_no_chain_where_it_does_not_fit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """A capture that lacks memory frees the other chains, and is not tried again."""
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     asked(vlm, [cache], words(20, 1))
     graphs, inner, tried = vlm.questions, pieces.Chain.__init__, list[tuple[int, int]]()
 
@@ -144,7 +144,7 @@ def test_no_chain_where_it_does_not_fit(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("form", [{"bits": 1}])
+@pytest.mark.parametrize("form", [{"smaller": 8}])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_question_that_lacks_memory_is_read_once_more(
     vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch,
@@ -182,7 +182,7 @@ def test_a_replay_that_lacks_memory(
     vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver's own words for it, in the middle of a chain."""
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     asked(vlm, [cache], words(20, 1))
     chain = next(iter(vlm.questions._chains.values()))
 
@@ -197,7 +197,7 @@ def test_a_replay_that_lacks_memory(
 def test_other_failures_are_raised_and_leave_the_cache_as_it_was(
     vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
     ids = words(20, 1)
     asked(vlm, [cache], ids)
     copy = cache.fork(20)
@@ -216,7 +216,7 @@ def test_a_request_that_lacks_memory_frees_them(
 ) -> None:
     """Before it is tried again under tighter limits."""
     image = picture(150, 120, seed=1)
-    (cache,) = read(vlm, Settings.of(bits=1), image)
+    (cache,) = read(vlm, Settings.of(smaller=8), image)
     asked(vlm, [cache], words(20, 1))
     engine, freed, plain = Engine(vlm), list[int](), Engine._columns
     monkeypatch.setattr(recovery, "free", lambda _: freed.append(vlm.questions.bytes))
@@ -227,6 +227,6 @@ def test_a_request_that_lacks_memory_frees_them(
         return plain(*given)
 
     monkeypatch.setattr(Engine, "_columns", full_at_first)
-    events = list(engine.answer(make_request(image, "?", 2), Settings.of(bits=1)))
+    events = list(engine.answer(make_request(image, "?", 2), Settings.of(smaller=8)))
     assert any(isinstance(one, Restarted) for one in events)
     assert isinstance(events[-1], Finished) and freed == [0]

@@ -34,7 +34,7 @@ def vlm(recorded: list[RecordedGraph]) -> VisionLanguageModel:
 @pytest.fixture
 def cache(vlm: VisionLanguageModel, picture: fixtures.Picture) -> RotateKCache:
     """Of a picture, with a first question behind it that was captured."""
-    found = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))[0]
+    found = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))[0]
     check_same(vlm, [found], words(20, 1))
     return found
 
@@ -143,7 +143,7 @@ def test_weights_of_another_type(
 ) -> None:
     for count, dtype in enumerate((torch.float32, torch.float64), 1):
         vlm.model.to(dtype)
-        (cache,) = read(vlm, Settings.of(bits=1), picture(90, 120, seed=1))
+        (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
         check_same(vlm, [cache], words(20, 1))
         assert len(recorded) == count * (1 + len(key_layers(cache)))
 
@@ -178,7 +178,7 @@ def test_steps_without_inference_mode_go_on_behind_a_replayed_question(
 def test_layers_without_a_visual_token(
     vlm: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph], count: int
 ) -> None:
-    caches = read(vlm, Settings.of(bits=1), *[picture(90, 120, seed=n) for n in range(count)])
+    caches = read(vlm, Settings.of(smaller=8), *[picture(90, 120, seed=n) for n in range(count)])
     for cache in caches:
         key_layers(cache)[1].store = None
     check_same(vlm, caches, words(20, 1))
@@ -224,7 +224,7 @@ def test_several_questions_to_one_cache(
 def test_follow_ups_of_a_conversation(
     picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
-    columns = {"baseline": BASELINE, "rotated": Settings.of(bits=2)}
+    columns = {"baseline": BASELINE, "rotated": Settings.of(smaller=4)}
     request = make_request(picture(150, 120, seed=4), "first?", 6)
     said: list[list[dict[str, list[int]]]] = []
     modes: list[Callable[[], Any] | None] = [eager, None]

@@ -118,14 +118,6 @@ def test_permuting_tokens_changes_no_projector() -> None:
     assert torch.allclose(one @ one.mT, two @ two.mT, atol=1e-4)
 
 
-def test_order_basis_sorts_by_energy() -> None:
-    covariance = _covariance(_spectra()["power 1"])
-    basis, energy = rotation.order_basis(covariance, rotation.subspace_basis(covariance, 16))
-    assert (energy.diff() <= 0).all()
-    rayleigh = ((covariance @ basis) * basis).sum(0)
-    assert torch.allclose(rayleigh, energy, rtol=1e-3)
-
-
 def test_metric_root_is_a_square_root() -> None:
     metric = torch.randn(3, 8, 8)
     metric = metric @ metric.mT

@@ -30,7 +30,7 @@ KINDS = {
     "baseline": BASELINE,
     "rotated": Settings.of(keep_channels=0.25),
     "other width": Settings.of(keep_channels=0.5),
-    "bits": Settings.of(bits=1.5),
+    "bits": Settings.of(smaller=8),
     "masks": Settings.of(channels="spark", keep_channels=0.25),
     "index": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
     "zipped": Settings.of(tokens="visionzip", keep_tokens=0.4),

@@ -29,7 +29,7 @@ CLIENTS = 64
 MIXED = [
     BASELINE,
     Settings.of(keep_channels=0.25),
-    Settings.of(bits=1.5),
+    Settings.of(smaller=8),
 ]
 # Sizes are 4, 16, 32 and 64 rows; pictures of 20 to 60 tokens and two lengths of text.
 MOST = {"one setting": 5, "bits": 5, "mixed": 10}

@@ -215,7 +215,7 @@ def test_first_tokens_are_chosen_before_the_turn(
     engine.scheduler.leave([one])
 
 
-@pytest.mark.parametrize("settings", [{"keep_channels": 0.25}, {"bits": 2}])
+@pytest.mark.parametrize("settings", [{"keep_channels": 0.25}, {"smaller": 4}])
 def test_others_go_ahead_while_layers_are_compressed(
     settings: dict[str, float], picture: Picture
 ) -> None:
@@ -233,4 +233,4 @@ def test_others_go_ahead_while_layers_are_compressed(
         with stoppable(SimpleNamespace(is_set=look)):
             fill(vlm, embedded, plan, [empty_cache(vlm, embedded, kind, plan)])
         found.append(looks[0])
-    assert found == [plan.layers, plan.layers + len(settings) + ("bits" in settings)]
+    assert found == [plan.layers, plan.layers + len(settings) + ("smaller" in settings)]

@@ -24,8 +24,7 @@ STORED = [
     Settings.of(channels="spark", keep_channels=0.25),
     Settings.of(keep_channels=0.25),
     Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
-    Settings.of(tokens="adakv", keep_tokens=0.4, channels="full"),
-    Settings.of(tokens="adakv", keep_tokens=0.4, bits=2.0),
+    Settings.of(tokens="snapkv", keep_tokens=0.4, smaller=4),
 ]
 LIMIT = 53
 

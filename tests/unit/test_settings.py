@@ -115,35 +115,32 @@ def test_what_changes_nothing_may_stand_anywhere(door: str, tmp_path: Path) -> N
     assert DOORS[door](full, tmp_path) == Settings.of(channels="full")
 
 
-def test_2_bits_where_nothing_is_chosen_and_none_beside_what_they_replace(tmp_path: Path) -> None:
+def test_usual_where_nothing_is_chosen_and_not_beside_what_it_replaces(tmp_path: Path) -> None:
     """Of a command line, and of a call beside a server's own settings."""
     chosen: list[tuple[dict[str, Any], Settings]] = [
-        ({}, Settings.of(bits=2)),
+        ({}, USUAL),
         ({"tokens": "fastv", "keep_tokens": 0.4}, Settings(FastV(keep=0.4), USUAL.channels)),
-        ({"weighting": "none"}, Settings.of(bits=2, weighting="none")),
+        ({"weighting": "none"}, USUAL.with_options(weighting="none")),
         ({"keep_channels": 0.25}, Settings.of(keep_channels=0.25)),
-        ({"bits": 0.75}, Settings.of(bits=0.75)),
         ({"smaller": 16}, Settings.of(smaller=16)),
         ({"channels": "rotatek"}, Settings()),
         ({"channels": "kivi"}, Settings.of(channels="kivi")),
     ]
     for own, expected in chosen:
         assert DOORS["flags"](own, tmp_path) == from_call(own, USUAL) == expected
-    assert from_call({"bits": 0}, Settings.of(smaller=8)) == Settings()
+    assert from_call({"smaller": 0}, Settings.of(smaller=8)) == Settings()
 
 
 @pytest.mark.parametrize("door", ["library", "flags", "file", "call"])
 def test_an_option_that_another_one_replaces_is_refused(door: str, tmp_path: Path) -> None:
     """Bits set a share of the channels back, and no answer would show it."""
-    for form in ({"bits": 2}, {"smaller": 8}):
+    for form in ({"smaller": 8},):
         for replaced in ({"keep_channels": 0.5}, {"solver": "eigh"}):
             ((name, _),) = replaced.items()
             with pytest.raises(SettingError, match=f"{name} must be left out beside {[*form][0]}"):
                 DOORS[door](replaced | form, tmp_path)
         assert DOORS[door]({"keep_channels": 0.25} | form, tmp_path) == Settings.of(**form)
-    assert DOORS[door]({"keep_channels": 0.5, "bits": 0}, tmp_path).channels.nominal_share < 1
-    with pytest.raises(SettingError, match="allot must be left out: nothing asks for it"):
-        Settings.of(allot="layers")
+    assert DOORS[door]({"keep_channels": 0.5, "smaller": 0}, tmp_path).channels.nominal_share < 1
 
 
 def test_the_library_is_imported_before_plug_ins_are_read() -> None:

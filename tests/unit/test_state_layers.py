@@ -46,8 +46,7 @@ GREEDY: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample":
 FULL = Settings.of(channels="full", keep_channels=1.0)
 FORMS = {
     "channels": Settings.of(keep_channels=0.5),
-    "bits": Settings.of(bits=2.0),
-    "a layer at a time": Settings.of(bits=2.0, allot="layers"),
+    "bits": Settings.of(smaller=4),
     "fewer rows": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5, weighting="none"),
     "fewer a head": Settings.of(tokens="snapkv", keep_tokens=0.5),
 }

@@ -130,7 +130,7 @@ FORMS: list[dict[str, Any]] = [
     *({"channels": name} for name in CHANNELS),
     *({"tokens": name, "keep_tokens": 0.5} for name, kind in TOKENS.items()
       if kind.stage not in ("nowhere", "encoder")),
-    {"bits": 0.75},
+    {"smaller": 16},
     {"smaller": 8},
 ]  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_a_prompt_with_hardly_a_visual_token_is_answered(
         assert torch.equal(said[0], plain[0])
 
 
-@pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"bits": 2.0}, {"channels": "kivi"}])
+@pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"smaller": 4}, {"channels": "kivi"}])
 def test_a_cache_works_under_autocast(options: dict[str, Any], picture: Picture) -> None:
     vlm = tiny_qwen()
     inputs, model = asked(vlm, picture), untouched(vlm)
@@ -168,7 +168,7 @@ def test_a_cache_works_under_autocast(options: dict[str, Any], picture: Picture)
 def test_a_copied_cache_goes_its_own_way(picture: Picture) -> None:
     vlm = tiny_llava()
     inputs, model = asked(vlm, picture), untouched(vlm)
-    cache = RotateKCache(model, inputs, Settings.of(bits=2.0))
+    cache = RotateKCache(model, inputs, Settings.of(smaller=4))
     first = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
     ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -180,7 +180,7 @@ def test_a_copied_cache_goes_its_own_way(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"keep_channels": 0.25}, {"bits": 2.0}, {"channels": "turboquant"}]
+    "options", [{"keep_channels": 0.25}, {"smaller": 4}, {"channels": "turboquant"}]
 )
 def test_gradients_go_through_a_call_after_others_in_inference_mode(
     options: dict[str, Any], picture: Picture
@@ -193,7 +193,7 @@ def test_gradients_go_through_a_call_after_others_in_inference_mode(
         cache = RotateKCache(model, inputs, Settings.of(**options))
         with mode():
             model(**inputs, **with_cache(model, cache))
-        if mode is torch.inference_mode or "bits" in options:
+        if mode is torch.inference_mode or "smaller" in options:
             with pytest.raises(ModeUnsupported, match="Gradients do not go through"):
                 model(**more, **with_cache(model, cache))
             continue

@@ -37,7 +37,7 @@ COLUMNS = {
     "full": Settings.of(channels="full"),
     "fastv": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.5),
     "kivi": Settings.of(channels="kivi"),
-    "bits": Settings.of(bits=0.75),
+    "bits": Settings.of(smaller=16),
 }
 
 

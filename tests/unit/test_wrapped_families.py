@@ -96,7 +96,9 @@ def batch_of(vlm: VisionLanguageModel, picture: Picture) -> tuple[Inputs, list[I
     return shown | rows, alone
 
 
-@pytest.mark.parametrize("options", [{"keep_channels": 1.0}, {"keep_channels": 0.5}, {"bits": 4.0}])
+@pytest.mark.parametrize(
+    "options", [{"keep_channels": 1.0}, {"keep_channels": 0.5}, {"smaller": 3}]
+)
 def test_rows_of_text_alone_beside_a_picture(
     vlm: VisionLanguageModel, options: dict[str, float], picture: Picture
 ) -> None:

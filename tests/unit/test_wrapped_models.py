@@ -71,7 +71,7 @@ def test_a_second_turns_picture_is_compressed(wrapper: str, picture: Picture) ->
 @pytest.mark.parametrize("where", ["cpu", "disk"])
 @pytest.mark.parametrize(
     "options",
-    [{"keep_channels": 0.25}, {"bits": 0.75}, {"channels": "kivi"}],
+    [{"keep_channels": 0.25}, {"smaller": 16}, {"channels": "kivi"}],
     ids=lambda options: next(iter(options)),
 )
 def test_an_offloaded_model_says_the_same(
@@ -110,7 +110,7 @@ def test_a_cache_leaves_inference_mode(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"keep_channels": 0.25}, {"bits": 2.0}, {"tokens": "fastv", "keep_tokens": 0.5}]
+    "options", [{"keep_channels": 0.25}, {"smaller": 4}, {"tokens": "fastv", "keep_tokens": 0.5}]
 )
 def test_a_cache_is_used_again_for_this_prompt_and_another(
     options: dict[str, Any], picture: Picture

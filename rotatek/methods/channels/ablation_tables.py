@@ -11,7 +11,7 @@ from typing import Any, Final
 from rotatek.methods.channels.base import ChannelMethod, Relation, Study
 
 HEAD: Final = 128  # channels of a head in the paper's models, and in `pocket`
-BITS: Final = (0.5, 0.75, 1, 2)
+TIMES: Final = (5, 8, 16, 24)
 Made = Callable[..., ChannelMethod]
 Rows = dict[str, tuple[dict[str, Any], ChannelMethod]]
 Expected = tuple[str, str, Relation, str]
@@ -35,7 +35,7 @@ def _ablation(made: Made) -> Study:
             pruner, made(keep=keep, solver=solver, weighting=weighting)
         )
         for (place, (pruner, keep)), solver, weighting in product(
-            places.items(), ("subspace", "eigh"), ("paper", "none", "consistent")
+            places.items(), ("subspace", "eigh"), ("paper", "none")
         )
     }  # fmt: skip
     claims: list[Expected] = []
@@ -56,10 +56,10 @@ def _bits(made: Made) -> Study:
         "FastV 0.4, ": {"tokens": "fastv", "keep_tokens": 0.4},
         "VisionZip 0.4, ": {"tokens": "visionzip", "keep_tokens": 0.4},
     }
-    words = {bits: f"{bits:g} bit{'s' * (bits != 1)}" for bits in BITS}
+    words = {times: f"{times} times smaller" for times in TIMES}
     rows: Rows = {
-        place + words[bits]: (pruner, made(bits=bits))
-        for (place, pruner), bits in product(places.items(), BITS)
+        place + words[times]: (pruner, made(smaller=times))
+        for (place, pruner), times in product(places.items(), TIMES)
     }
     claims: list[Expected] = [(one, "Uncompressed", "about", "bits") for one in words.values()]
     return Study("bits", "Beyond the paper: the bits that channels earn", rows, tuple(claims))

@@ -18,9 +18,7 @@ from rotatek.bridge.row_layout import Rows
 from rotatek.methods import rotation
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import Method, option
-from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.shares import channels_kept
-from rotatek.moved import warn_renamed
 
 Relation = Literal["at least", "about"]
 Rest = Callable[[], None]  # what is left to do
@@ -40,8 +38,7 @@ class LayerStates:
         window_alive: [B, W] bool, the rows that are no padding.
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
-        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, its axes for bits, or
-            None.
+        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
         entering: returns the layer's input rows of the window [B, 1, W, hidden], zero where they
             are padding; to be called while the layer is filled. It, or its result, may be None.
         gain: returns by how much the norm behind the output projection changes the output's squared
@@ -57,7 +54,7 @@ class LayerStates:
     window_alive: Tensor
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
-    basis: Tensor | LayerAxes | None = None
+    basis: Tensor | None = None
     entering: Callable[[], Tensor | None] | None = None
     gain: Callable[[], Tensor | None] | None = None
     text: Text | None = None
@@ -188,8 +185,8 @@ class ChannelMethod(Method):
         self.pack(stores, last)
         return None
 
-    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
-        """Precomputed eigenvectors [Hkv, d, d] or axes of each layer, from a file of an option."""
+    def bases(self, layers: int) -> Sequence[Tensor] | None:
+        """Precomputed eigenvectors [Hkv, d, d] of each layer, from a file of an option."""
         return None
 
     @property
@@ -213,11 +210,6 @@ class ChannelMethod(Method):
     def adapts(self) -> bool:
         """Whether heads have different widths, and `key_share` is their mean."""
         return False
-
-    @property
-    def bits_a_number(self) -> float | None:
-        """Mean bits of a stored number, where a method hands out bits and not channels."""
-        return None
 
     @property
     def times_smaller(self) -> float | None:
@@ -269,17 +261,6 @@ class ChannelMethod(Method):
             return self
         place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
         return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
-
-    def within(self, share: float) -> Self:
-        """The older name of `with_share`, for one release."""
-        warn_renamed("within", "with_share")
-        return self.with_share(share)
-
-    @property
-    def beyond(self) -> str:
-        """The older name of `extensions`, for one release."""
-        warn_renamed("beyond", "extensions")
-        return self.extensions
 
     @classmethod
     def variants(cls) -> Mapping[str, "ChannelMethod"]:

@@ -2,7 +2,7 @@
 
 A channel of variance v stored at b bits is wrong by v D(b). All groups of all heads and layers,
 Keys and Values alike, compete for one budget: the step that lowers the loss most for a byte comes
-first, until the tokens' bits are spent. Bytes are those really held: a group's first bits also pay
+first, until the budget is spent. Bytes are those really held: a group's first bits also pay
 for its columns of the basis. Source: Huang and Schultheiss 1963; Gersho and Gray 1992.
 """
 
@@ -25,12 +25,11 @@ FILLING: Final = 12  # smaller steps that may follow the first one that a budget
 class BitDemand(NamedTuple):
     """What some layers' heads may gain. loss: [n, B, ..., c] weighted energy of channels, falling,
     of heads [...]; tokens: [n, B] that each sample has there; column: bytes of a channel whatever
-    the tokens, those of its column of the basis; width: d of these heads, of which c are known."""
+    the tokens, those of its column of the basis."""
 
     loss: Tensor
     tokens: Tensor
     column: int
-    width: int
 
 
 @lru_cache(maxsize=16)
@@ -68,69 +67,19 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
     return rise, saved, rows * (rise / 8) + column * opens
 
 
-def allot_bits(claims: Sequence[BitDemand], bits: float) -> list[Tensor]:
-    """Bits of every channel of every claim, int32 [n, B, ..., c], falling; see `allot_groups`."""
-    groups = allot_groups(claims, bits)
-    return [found.repeat_interleave(GRANULE, -1) for found in groups]
-
-
-def allot_groups(claims: Sequence[BitDemand], bits: float) -> list[Tensor]:
+def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
     """Bits of every group of `GRANULE` channels, int32 [n, B, ..., c / GRANULE], falling.
 
-    Nothing waits for the device: all claims are on one.
-
-    Args:
-        claims: of all layers, Keys and Values; heads of several widths are in claims of their own.
-        bits: mean bits of a number, over all channels of all heads and tokens.
+    A sample's digits and columns are to take `budget` bytes, [B]. Nothing waits for the device: all
+    claims, of layers, Keys and Values, are on one; heads of several widths are in claims of their
+    own. The steps that gain most for a byte come first. The next one may be too large for what is
+    left: then smaller ones fill it, as long as the total comes nearer to the budget.
     """
     ladder = Ladder.of(claims)
-    budgets = []
-    for claim in claims:
-        share = bits * claim.width * claim.loss[0, 0, ..., 0].numel() * (1 + 1e-9)
-        budgets.append(share * claim.tokens.sum(0).double())
-    budget = budgets[0] if len(budgets) == 1 else torch.stack(budgets).sum(0)
-    return ladder.bits(ladder.first_steps(ladder.rise, budget), claims)
-
-
-def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
-    """As `allot_groups`, where a sample's digits and columns are to take `budget` bytes, [B].
-
-    The steps that gain most for a byte come first. The next one may be too large for what is left:
-    then smaller ones fill it, as long as the total comes nearer to the budget.
-    """
-    ladder = Ladder.of(claims)
-    bought = ladder.first_steps(ladder.price, budget.double())
+    bought = ladder.first_steps(budget.double())
     for _ in range(FILLING):
         bought = ladder.one_more(bought, budget.double())
     return ladder.bits(bought, claims)
-
-
-def byte_value(claims: Sequence[BitDemand], budget: Tensor) -> Tensor:
-    """The least gain a byte of the steps that `allot_bytes` takes first, [B]."""
-    ladder = Ladder.of(claims)
-    bought = ladder.first_steps(ladder.price, budget.double()) & (ladder.price > 0)
-    least = torch.where(bought, ladder.gain, float("inf")).flatten(1).amin(1)
-    return torch.where(least.isfinite(), least, ladder.gain.flatten(1).amax(1))
-
-
-def cost_at(claim: BitDemand, level: Tensor) -> Tensor:
-    """Loss and bytes together of the Keys and Values of each layer, over samples, [n, 2].
-
-    Args:
-        claim: with heads [2, Hkv].
-        level: [B] loss that a byte is worth: every step that saves more is taken.
-    """
-    ladder, worth = Ladder.of([claim]), level[:, None, None, None]
-    saved = ((ladder.gain - worth) * ladder.price * (ladder.gain > worth)).sum((2, 3))
-    whole = claim.loss.sum(-1, dtype=torch.float64).sum((1, 3))
-    n = claim.loss.shape[0]
-    return whole - saved.view(len(level), n, 2, -1).sum((0, 3))
-
-
-def mixed(one: BitDemand, other: BitDemand, which: Sequence[bool]) -> list[BitDemand]:
-    """Keys and Values apart, [n, B, Hkv, c]: of `other` where `which` says so, else of `one`."""
-    each = [other if chosen else one for chosen in which]
-    return [claim._replace(loss=claim.loss[:, :, side]) for side, claim in enumerate(each)]
 
 
 class Ladder(NamedTuple):
@@ -138,11 +87,10 @@ class Ladder(NamedTuple):
     of a layer, and a group's steps follow one another. Groups that a narrower head has not have
     steps of no bits.
 
-    gain: loss saved a byte; rise: bits of all tokens; price: bytes; bits: that a channel rises by.
+    gain: loss saved a byte; price: bytes; up: bits that a channel rises by.
     """
 
     gain: Tensor
-    rise: Tensor
     price: Tensor
     up: Tensor
 
@@ -155,17 +103,16 @@ class Ladder(NamedTuple):
             energy = energy.sum(-1, dtype=torch.float64)[..., None]  # [n, B, heads, groups, 1]
             up, saved, price = _hull(claim.tokens, claim.column)
             gain = energy * (saved / price.clamp(min=1e-9) * (price > 0))[:, :, None, None]
-            cost = up * (GRANULE * claim.tokens)[..., None]
-            parts = gain, *(each[:, :, None, None] for each in (cost, GRANULE * price, up))
+            parts = gain, *(each[:, :, None, None] for each in (GRANULE * price, up))
             rows = [each.expand_as(gain).transpose(0, 1).flatten(1, 2) for each in parts]
             lacking = 0, 0, 0, most - gain.shape[-2]
             found.append([pad(each, lacking) for each in rows] if lacking[-1] else rows)
         return cls(*(joined(parts, 1) for parts in zip(*found, strict=True)))
 
-    def first_steps(self, costs: Tensor, budget: Tensor) -> Tensor:
-        """Bool: the steps of most gain whose `costs` together come to no more than budget [B]."""
+    def first_steps(self, budget: Tensor) -> Tensor:
+        """Bool: the steps of most gain that together cost no more than budget [B]."""
         order = self.gain.flatten(1).argsort(dim=1, descending=True, stable=True)
-        spent = costs.flatten(1).gather(1, order).cumsum(1)
+        spent = self.price.flatten(1).gather(1, order).cumsum(1)
         bought = torch.empty_like(order, dtype=torch.bool)
         bought.scatter_(1, order, spent <= budget[:, None])
         return bought.view_as(self.gain)

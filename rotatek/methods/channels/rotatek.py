@@ -1,16 +1,13 @@
 """RotateK: rotate each head's visual Keys onto their query-weighted principal axes, keep k of them.
 
 Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
-  weighting="paper":      F = B = R_k of the covariance weighted by sigma sigma^T;
-  weighting="none":       F = B = R_k of the plain covariance;
-  weighting="consistent": F = S R_k and B = S^-1 R_k, S = diag sigma: the same weighted basis in the
-      metric it was found in;
-  weighting="general":    as "paper", by the queries of a few general questions, too: an engine
+  weighting="paper":    F = B = R_k of the covariance weighted by sigma sigma^T;
+  weighting="none":     F = B = R_k of the plain covariance;
+  weighting="general":  as "paper", by the queries of a few general questions, too: an engine
       reads them behind the prompt and forgets them.
 Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
 
-Beyond the paper: bits=b gives every rotated channel of Keys and Values bits by its energy, b a
-number on average. smaller=t
+Beyond the paper: smaller=t
 does the same until the visual tokens of a prompt take t times fewer bytes, with everything counted.
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
@@ -25,7 +22,7 @@ from torch import Tensor
 from kernels.dispatch import has_window_kernel
 from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
-from rotatek.errors import ModeUnsupported, SettingError
+from rotatek.errors import ModeUnsupported
 from rotatek.methods import rotation
 from rotatek.methods.channels.ablation_tables import studies
 from rotatek.methods.channels.base import (
@@ -36,43 +33,45 @@ from rotatek.methods.channels.base import (
     Rest,
     Study,
     full_visual,
+    keep_option,
     running_share,
 )
-from rotatek.methods.channels.batched_rotation import (
-    PENDING_BYTES,
-    RotateKStore,
-    held,
-    pending_bytes,
-    ready,
-    rotate,
-)
-from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bits
-from rotatek.methods.channels.layer_batch import AXIS_BYTES, BitStore
-from rotatek.methods.channels.mixed_precision import (
-    DEEPEST,
-    LEAST_BITS,
+from rotatek.methods.channels.bit_allocation import BitDemand, Ladder
+from rotatek.methods.channels.bits import (
+    DEFAULT_TIMES,
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
+    BitStore,
     allotted,
-    calibrated,
     measure,
     residual,
 )
-from rotatek.methods.channels.rotation_options import RotationOptions
+from rotatek.methods.channels.layer_group import (
+    PENDING_BYTES,
+    LayerGroup,
+    PendingStore,
+    held,
+    ready,
+)
 from rotatek.methods.channels.store import Store
-from rotatek.methods.channels.token_importance import BYTES_POWER, STREAM_POWER
 from rotatek.methods.options import choice, option, options_of
-from rotatek.methods.rotation.stored_bases import LayerAxes, load_axes, load_bases
+from rotatek.methods.rotation.stored_bases import load_bases
 from rotatek.methods.shares import channels_kept
 
-WAITING_BYTES: Final = 128 << 20  # of a sample's full Keys, which wait to share a budget
-REPLACED: Final = ("keep", "solver")  # by bits
-FORMS: Final = ("bits", "smaller")  # in which bits are given
+ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
+REPLACED: Final = ("keep", "solver")  # by `smaller`
+
+
+@dataclass
+class RotateKStore(PendingStore):
+    """Rotated Keys of one layer."""
+
+    per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
 
 @dataclass(frozen=True)
-class RotateK(RotationOptions):
+class RotateK(ChannelMethod):
     """Rotation-aligned channel pruning."""
 
     name: ClassVar[str] = "rotatek"
@@ -90,46 +89,59 @@ class RotateK(RotationOptions):
     dash: ClassVar[str] = "solid"
     rotates: ClassVar[bool] = True
 
-    bits: float | None = option(
-        None,
-        "Bits a number",
-        "mean bits of a number of the visual Keys and Values, .25 to 16, or 0: off; replaces "
-        "dropped channels (beyond the paper)",
-        kind="number",
-        low=LEAST_BITS,
-        high=PLAIN,
-        place="beyond",
+    keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
+    weighting: str = choice(
+        "paper",
+        "How RotateK weighs channels",
+        "by the queries as in the paper, not at all, or by those of a few general questions, too, "
+        "for questions to come",
+        [
+            ("paper", "by the queries, as in the paper"),
+            ("none", "none"),
+            ("general", "by the queries and general questions (beyond the paper)"),
+        ],
     )
+    solver: str = choice(
+        "subspace",
+        "How RotateK finds the rotation",
+        "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
+        [
+            ("subspace", "subspace iteration"),
+            ("eigh", "all eigenvectors"),
+            ("paper", "as printed"),
+        ],
+        place="hidden",
+    )
+    calibration: str | None = option(
+        None,
+        "Calibration file",
+        "bases made by `rotatek calibrate`; replaces those of each prompt",
+        kind="path",
+        place="hidden",
+    )
+
     smaller: float | None = option(
         None,
         "Times smaller",
         "how many times fewer bytes the visual tokens of each prompt are to take, with all that "
-        "is stored for them, 2 to 64, or 0: off; in place of bits, which it finds (beyond the "
-        "paper)",
+        "is stored for them, 2 to 64, or 0: off; replaces dropped channels (beyond the paper)",
         kind="number",
         low=LEAST_TIMES,
         high=MOST_TIMES,
         place="beyond",
     )
-    allot: str = choice(
-        "model",
-        "Who shares the bits",
-        "all layers, once the last one is read; or, of prompts of many thousand tokens, a few "
-        "layers at a time, whose full Keys and Values then go (beyond the paper)",
-        [("model", "all layers"), ("layers", "a few layers at a time where prompts are long")],
-        place="hidden",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.bits is not None and self.smaller is not None:
-            raise SettingError("smaller", "left out where bits is given", self.smaller)
-        if self.bits_a_number is not None:
+        if self.smaller is not None:
             for one in options_of(self):  # so that settings which store the same are equal
                 if one.name in REPLACED:
                     object.__setattr__(self, one.name, one.default)
-            return
-        object.__setattr__(self, "allot", "model")  # there is nothing to be shared
+
+    @property
+    def asks_generally(self) -> bool:
+        """Whether `weighting` takes general questions."""
+        return self.weighting == "general"
 
     def compress(self, states: LayerStates) -> Store:
         """Measure, allot and pack one layer by itself."""
@@ -139,18 +151,15 @@ class RotateK(RotationOptions):
 
     def measure(self, states: LayerStates) -> Store:
         """Hold one layer's states until `pack` rotates them with other layers'."""
-        if self.bits_a_number is None:
+        if self.smaller is None:
             return RotateKStore(full_visual(states), states)
-        if self.bits_a_number >= PLAIN:
-            return Store(full_visual(states))
         width = states.keys.shape[-1]
         if width % GRANULE:
             raise ModeUnsupported(
                 f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
-                f"{width}. Choose `keep_channels` in place of bits."
+                f"{width}. Choose `keep_channels` in place of `smaller`."
             )
         residual(states)
-        calibrated(states)
         return BitStore(full_visual(states), states)
 
     def pack(self, stores: Sequence[Store], last: bool) -> None:
@@ -163,10 +172,8 @@ class RotateK(RotationOptions):
         """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
 
         The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
-        are kept in full, and copied once while they are joined. With bits all heads share one
-        budget, which is divided when all layers have been measured. Where a
-        sample's pending layers take `WAITING_BYTES`, `allot="layers"` gives them their part of it,
-        and their full Keys and Values are freed.
+        are kept in full, and copied once while they are joined. With `smaller` all heads share one
+        budget, which is divided when all layers have been measured.
         """
         with_bits = [store for store in stores if isinstance(store, BitStore)]
         rotated = [store for store in stores if isinstance(store, RotateKStore)]
@@ -180,48 +187,32 @@ class RotateK(RotationOptions):
         most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
         if not in_kernel and held(unmeasured[0].pending).keys.device.type == "cpu":
             most = PENDING_BYTES // 256  # what a processor's cache holds, and is not copied again
-        shared = last or (self.allot == "layers" and _a_sample(waiting) >= WAITING_BYTES)
-        power = STREAM_POWER if self.smaller is None else BYTES_POWER
-        for group in ready(unmeasured, most, shared):
-            measure(group, self.weighting, power)
+        for group in ready(unmeasured, most, last):
+            measure(group, self.weighting)
             pause()
-        if not (shared and waiting):
+        if not (last and waiting):
             return None
         groups = {id(store.group): held(store.group) for store in waiting}
-        return allotted(list(groups.values()), min(held(self.bits_a_number), DEEPEST), self.smaller)
+        return allotted(list(groups.values()), held(self.smaller))
 
-    def bases(self, layers: int) -> Sequence[Tensor | LayerAxes] | None:
-        """Those of the calibration file; with bits, its axes."""
-        if self.calibration is None:
-            return None
-        load = load_bases if self.bits_a_number is None else load_axes
-        return load(self.calibration, layers)
+    def bases(self, layers: int) -> Sequence[Tensor] | None:
+        """Those of the calibration file."""
+        return None if self.calibration is None else load_bases(self.calibration, layers)
 
     @property
     def weighs_values(self) -> bool:
         """Values that get bits are rotated in the output projection's metric."""
-        return self.bits_a_number is not None
+        return self.smaller is not None
 
     @property
     def key_share(self) -> float:
-        """Share of the Key channels, or of their bits or bytes, that stays."""
-        return self._share(self.keep)
+        """Share of the Key channels, or of their bytes, that stays."""
+        return self.keep if self.smaller is None else 1 / self.smaller
 
     @property
     def value_share(self) -> float:
-        """All of the Value channels, or the share of their bits or bytes that stays."""
-        return self._share(1.0)
-
-    def _share(self, keep: float) -> float:
-        """What stays: of channels, or where these have bits, of 16 a number."""
-        if self.smaller is not None:
-            return 1 / self.smaller
-        return keep if self.bits is None else _bit_share(self.bits)
-
-    @property
-    def bits_a_number(self) -> float | None:
-        """`bits`, or what `smaller` comes to where nothing but the numbers is counted."""
-        return self.bits if self.smaller is None else PLAIN / self.smaller
+        """All of the Value channels, or the share of their bytes that stays."""
+        return 1.0 if self.smaller is None else 1 / self.smaller
 
     @property
     def times_smaller(self) -> float | None:
@@ -229,42 +220,32 @@ class RotateK(RotationOptions):
         return self.smaller
 
     def with_keep(self, keep: float) -> Self:
-        """The same method keeping another share of the channels; of bits or bytes where these are
-        given."""
-        if self.smaller is not None:
-            times = 1 / keep if keep > 0 else MOST_TIMES
-            return replace(self, smaller=max(LEAST_TIMES, min(MOST_TIMES, times)))
-        if self.bits is None:
+        """The same method keeping another share of the channels; of bytes with `smaller`."""
+        if self.smaller is None:
             return replace(self, keep=keep)
-        return replace(self, bits=max(LEAST_BITS, min(PLAIN, keep * PLAIN)))
+        times = 1 / keep if keep > 0 else MOST_TIMES
+        return replace(self, smaller=max(LEAST_TIMES, min(MOST_TIMES, times)))
 
     def with_share(self, share: float) -> Self:
-        """The same method at a nominal share; bits count for Keys and Values alike."""
-        return super().with_share(share) if self.bits_a_number is None else self.with_keep(share)
+        """The same method at a nominal share, which bytes are of Keys and Values alike."""
+        return super().with_share(share) if self.smaller is None else self.with_keep(share)
 
     @property
     def adapts(self) -> bool:
         """Bits give each head what its spectrum earns."""
-        return self.bits_a_number is not None
+        return self.smaller is not None
 
     @property
     def extensions(self) -> str:
-        """`8 times smaller`, or `.75 bits`: the extensions of the paper."""
-        parts = [] if self.bits is None else [f"{self.bits:g} bits"]
-        parts += [] if self.smaller is None else [f"{self.smaller:g} times smaller"]
-        return ", ".join(parts)
-
-    @classmethod
-    def variants(cls) -> Mapping[str, ChannelMethod]:
-        """The paper's metric, and the consistent one."""
-        return {"RotateK": cls(), "RotateK (consistent)": cls(weighting="consistent")}
+        """`8 times smaller`, or nothing."""
+        return "" if self.smaller is None else f"{self.smaller:g} times smaller"
 
     @classmethod
     def presets(cls) -> Mapping[str, ChannelMethod]:
-        """Channels alone, as in the paper; and bits."""
+        """Channels alone, as in the paper; and what is usual."""
         return {
             "62 %: channels only": cls(keep=0.25),
-            "5 %: twenty-fold": cls(bits=0.75),
+            f"{DEFAULT_TIMES} times smaller": cls(smaller=DEFAULT_TIMES),
         }
 
     @classmethod
@@ -274,12 +255,12 @@ class RotateK(RotationOptions):
 
     def of_paper(self) -> Self:
         """A share of the Key channels, as numbers of the model."""
-        return replace(self, bits=None, smaller=None, allot="model")
+        return replace(self, smaller=None)
 
     def yielding_to(self, chosen: Collection[str]) -> Self:
-        """Without bits where an option is chosen that they replace, or another form of them."""
-        replaced = {one.key for one in options_of(self) if one.name in (*REPLACED, *FORMS)}
-        return self if replaced.isdisjoint(chosen) else replace(self, bits=None, smaller=None)
+        """Without `smaller` where an option is chosen that it replaces."""
+        replaced = {one.key for one in options_of(self) if one.name in REPLACED}
+        return self if replaced.isdisjoint(chosen) else replace(self, smaller=None)
 
     def for_figures(self) -> Self:
         """From these very states, by eigenvectors."""
@@ -296,12 +277,8 @@ class RotateK(RotationOptions):
         sigma = None if self.weighting == "none" else self.weights(head.queries)
         basis, spectrum = rotation.full_basis(head.covariance, sigma)
         raw = rotation.logit_weights(head.queries[None], 1)[0, 0]
-        spectrum = (
-            spectrum * (raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5) ** 2
-        )
-        if sigma is None or self.metric != "consistent":
-            return Axes(basis, basis, spectrum)
-        return Axes(sigma[:, None] * basis, basis / sigma[:, None], spectrum)
+        mean = raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5
+        return Axes(basis, basis, spectrum * mean**2)
 
     def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
         """Exact at every width: the spectrum's running share."""
@@ -317,13 +294,15 @@ class RotateK(RotationOptions):
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
         """Bits of every rotated channel, by its spectrum alone."""
-        bits = self.bits_a_number
-        if bits is None or bits >= PLAIN:
+        if self.smaller is None:
             return None
-        some = torch.full((1, 1), TILE)
-        claims = [BitDemand(own[None, None], some, 0, own.shape[-1]) for own in heads_of(spectra)]
-        depths = allot_bits(claims, min(bits, DEEPEST))
-        return beside([own[0, 0] for own in depths], spectra)
+        some, rows = torch.full((1, 1), TILE), heads_of(spectra)
+        claims = [BitDemand(own[None, None], some, 0) for own in rows]
+        whole = TILE * sum(own.numel() for own in rows) * PLAIN / 8
+        ladder = Ladder.of(claims)  # no step behind the level fills what is left of the budget
+        bought = ladder.first_steps(torch.tensor([whole / self.smaller]).double())
+        groups = ladder.bits(bought, claims)
+        return beside([own[0, 0].repeat_interleave(GRANULE, -1) for own in groups], spectra)
 
     def water_level(self, spectra: Tensor) -> float | None:
         """Between the weakest granule of any head that gets bits and the strongest that gets none.
@@ -341,9 +320,9 @@ class RotateK(RotationOptions):
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
     def _widths(self, spectra: Tensor, keep: float) -> Tensor:
-        if self.bits_a_number is not None:
-            depths = self.key_bits(spectra)
-            return (spectra >= 0 if depths is None else depths > 0).sum(-1, dtype=torch.int32)
+        depths = self.key_bits(spectra)
+        if depths is not None:
+            return (depths > 0).sum(-1, dtype=torch.int32)
         rows = heads_of(spectra)
         kept = [torch.full(row.shape[:1], channels_kept(row.shape[-1], keep)) for row in rows]
         return beside([each.int() for each in kept], spectra)
@@ -352,21 +331,10 @@ class RotateK(RotationOptions):
         self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
     ) -> Tensor:
         """Keys, Values, bases and means."""
-        if self.bits_a_number is not None:
-            return self._bit_bytes(keys + values, tokens, d, itemsize)
+        if self.smaller is not None:
+            return (2 * itemsize * d * tokens / self.smaller).long().expand_as(keys)
         total = super().head_bytes(keys, values, tokens, d, itemsize)
         return total + itemsize * d * keys.amax(1, keepdim=True).long() + 4 * d
-
-    def _bit_bytes(self, columns: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Bytes of heads with the mean bits, and so many columns of their bases."""
-        if self.smaller is not None:
-            return (2 * itemsize * d * tokens / self.smaller).long().expand_as(columns)
-        if held(self.bits) >= PLAIN:
-            return (2 * itemsize * d * tokens.long()).expand_as(columns)
-        rows = -(-tokens.long() // TILE) * TILE  # planes end with complete tiles
-        numbers = (2 * d * rows * min(held(self.bits), DEEPEST) / 8).long()
-        column = COLUMN_EXTRA + (d if self.calibration is None else AXIS_BYTES)
-        return numbers + columns.long() * column + 2 * itemsize * d
 
 
 def heads_of(spectra: Tensor) -> list[Tensor]:
@@ -386,11 +354,87 @@ def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     return found
 
 
-def _a_sample(waiting: Sequence[BitStore]) -> float:
-    """Bytes of one sample's full Keys, and their covariances, in layers that wait."""
-    return sum(pending_bytes(held(s.pending)) / len(held(s.pending).keys) for s in waiting)
+def rotate(stores: Sequence[RotateKStore], how: RotateK) -> None:
+    """Replace the Keys of layers alike by their leading coordinates."""
+    layers = LayerGroup([held(store.pending) for store in stores])
+    with torch.cuda.device_of(layers.parts[0].keys):
+        found = _rotated_keys(layers, how)
+    for store, own in zip(stores, layers.split(found), strict=True):
+        store.pending = None
+        store.visual = store.visual._replace(**own)
 
 
-def _bit_share(bits: float) -> float:
-    """Share of 16-bit numbers; nothing between 8 bits and all 16 is stored."""
-    return 1.0 if bits >= PLAIN else min(bits, DEEPEST) / PLAIN
+def _rotated_keys(layers: LayerGroup, how: RotateK) -> dict[str, Tensor]:
+    """K~, what turns a query, and mu."""
+    keys, lengths = layers.of("keys"), layers.of("lengths")
+    mean, covariance = layers.cached(
+        "covariance", lambda: rotation.centred_covariance(keys, lengths)
+    )
+    basis = _key_bases(layers, how, covariance)
+    kept = rotation.project(keys, mean, basis, lengths)
+    return {"keys": kept, "basis": basis.to(keys.dtype), "mean": mean}
+
+
+def _key_bases(layers: LayerGroup, how: RotateK, covariance: Tensor) -> Tensor:
+    """R_k, F and B at once: [L * B, Hkv, d, k]."""
+    d, sigma = covariance.shape[-1], _weights(layers, how)
+    k = channels_kept(d, how.keep)
+    mixes = sigma is not None and k < d
+    if sigma is not None and mixes:
+        few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
+        sigma = sigma.masked_fill(few[:, None, None], 1.0)
+    known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
+    if known:
+        basis = layers.spread([each[..., :k].to(covariance) for each in known])
+    else:
+        what = "keys" if sigma is not None else "keys as they are"
+        if mixes and how.solver == "eigh" and bool(few.any()):
+            what = f"keys for {k}"  # not another width's
+        basis = _top_basis(layers, what, covariance, k, how, sigma)
+        if sigma is not None and mixes and covariance.device.type == "cpu":
+            whole = _holds_all(covariance, sigma, basis)
+            if bool((whole & ~few[:, None]).any()):
+                plain = sigma.masked_fill(whole[..., None], 1.0)
+                basis = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
+    return basis
+
+
+def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
+    """[L * B, Hkv]: whether a basis of weighted Keys holds all of them.
+
+    Then as many directions hold the Keys as they are, which the paper's weighted basis, applied to
+    unweighted Keys, misses. On a GPU, where nothing may wait for the device, only lengths say so.
+    """
+    matrix = rotation.weighted(covariance, sigma)
+    total = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return total - ((matrix @ basis) * basis).sum((-2, -1)) <= ROUNDING * total
+
+
+def _weights(layers: LayerGroup, how: RotateK) -> Tensor | None:
+    """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
+    if how.weighting == "none":
+        return None
+    heads, work = layers.parts[0].keys.shape[1], rotation.query_weights
+    return layers.cached(
+        "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
+    )
+
+
+def _top_basis(
+    layers: LayerGroup,
+    what: str,
+    covariance: Tensor,
+    k: int,
+    how: RotateK,
+    sigma: Tensor | None = None,
+) -> Tensor:
+    """The basis of k columns, found once; every k is a slice of one eigendecomposition."""
+    d, solver = covariance.shape[-1], how.solver
+    if solver == "eigh" or k >= d:
+        vectors, _ = layers.cached((what, "eigh"), lambda: rotation.full_basis(covariance, sigma))
+        return vectors[..., :k].contiguous()
+    if solver == "paper":
+        matrix = rotation.weighted(covariance, sigma)
+        return layers.cached((what, k, solver), lambda: rotation.printed_basis(matrix, k))
+    top = rotation.top_basis
+    return layers.cached((what, k, solver), lambda: top(covariance, k, solver, sigma))

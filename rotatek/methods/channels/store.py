@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from kernels.planes import Planes
 from kernels.reference import Visual
 from rotatek.errors import ModeUnsupported
-from rotatek.methods.rotation.stored_bases import LayerAxes
 
 
 @dataclass
@@ -31,7 +30,7 @@ class Store:
         return self.visual
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(kind, tensor) of all tensors, without `shared`."""
+        """(kind, tensor) of all tensors."""
         parts = {"keys": "visual_keys", "values": "visual_values", "lengths": "lengths"}
         for name, value in self.visual._asdict().items():
             if isinstance(value, Tensor):
@@ -41,20 +40,6 @@ class Store:
                 own = value.own
                 yield f"visual_{name.split('_')[0]}s", own.pop("data")
                 yield from (("bases", tensor) for tensor in own.values())
-
-    def shared(self) -> Iterator[Tensor]:
-        """Tensors of a calibration, which all requests share."""
-        for planes in (self.visual.key_planes, self.visual.value_planes):
-            if planes is not None and planes.axes is not None:
-                yield planes.basis
-
-    def without_shared(self) -> Self:
-        """The same without `shared`, as a file has it."""
-        return self
-
-    def with_shared(self, axes: Tensor | LayerAxes | None) -> Self:
-        """The same with `shared` again; axes: what a calibration has for the layer."""
-        return self
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""

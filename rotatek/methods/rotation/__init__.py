@@ -15,8 +15,6 @@ from rotatek.methods.rotation.covariance import (
 from rotatek.methods.rotation.paper_solver import printed_basis
 from rotatek.methods.rotation.solvers import (
     full_basis,
-    nested_basis,
-    order_basis,
     ordered_basis,
     subspace_basis,
     top_basis,
@@ -29,8 +27,6 @@ __all__ = [
     "full_basis",
     "logit_weights",
     "metric_root",
-    "nested_basis",
-    "order_basis",
     "ordered_basis",
     "printed_basis",
     "project",

@@ -16,7 +16,6 @@ ITERATIONS = 5  # T of the paper
 BLOCK = 32  # columns of `ordered_basis` that are found at once
 BLOCK_ITERATIONS = 4  # of each of its blocks
 BLOCK_RIDGE = 1e-3  # of the mean eigenvalue, so that the remainder stays above rounding
-NESTED_ITERATIONS = 16  # until the columns, not only their span, have settled
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
 SEED = 0
 NARROW = 256  # columns of a matrix that one thread solves
@@ -67,7 +66,7 @@ def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> 
         iterations: T of the paper.
 
     Returns:
-        [..., d, k] float32, columns only roughly ordered: use `order_basis` before slicing k.
+        [..., d, k] float32, columns only roughly ordered: no slice of them is a basis of fewer.
     """
     d = covariance.shape[-1]
     ridge = RIDGE / d * torch.eye(d, dtype=torch.float64, device=covariance.device)
@@ -90,14 +89,6 @@ def _better(operator: Tensor, trial: Tensor, basis: Tensor) -> Tensor:
     slip = (trial.transpose(-1, -2) @ trial - eye).abs().amax((-1, -2))
     gain = captured_energy(operator, trial) > captured_energy(operator, basis)
     return ((slip < 1e-9) & gain)[..., None, None]
-
-
-def order_basis(covariance: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-    """Rayleigh-Ritz: the same subspace with columns by falling energy, and those energies."""
-    small = basis.double().transpose(-1, -2) @ _normalised(covariance) @ basis.double()
-    values, vectors = torch.linalg.eigh(small)
-    trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
-    return (basis.double() @ vectors.flip(-1)).float(), values.flip(-1).float() * trace
 
 
 def full_basis(
@@ -129,31 +120,6 @@ def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
         return torch.linalg.eigh(matrices)
     finally:
         torch.set_num_threads(threads)
-
-
-def nested_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """A basis whose first w columns serve every w <= k, and each column's energy.
-
-    On a GPU, orthogonal iteration (which converges column by column) in place of eigh, which torch
-    runs there matrix by matrix.
-
-    Args:
-        covariance: C [..., d, d].
-        k: columns.
-        sigma: [..., d]; with it the basis is that of (sigma sigma^T) * C.
-
-    Returns:
-        The basis [..., d, k] and its energies [..., k], falling.
-    """
-    covariance = weighted(covariance, sigma)
-    start = private_start(covariance.shape[-1], k, covariance.device, torch.float32)
-    basis = solve("subspace", covariance, k, NESTED_ITERATIONS, None, start)
-    if basis is None:
-        basis, energy = full_basis(covariance)
-        return basis[..., :k], energy[..., :k]
-    energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
-    order = energy.argsort(dim=-1, descending=True)
-    return basis.gather(-1, order[..., None, :].expand_as(basis)), energy.gather(-1, order)
 
 
 def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,7 @@
 from typing import Final
 
 from rotatek.methods.registry import Registry
-from rotatek.methods.tokens.adakv import AdaKV
 from rotatek.methods.tokens.base import TokenPruner, View
-from rotatek.methods.tokens.cdpruner import CDPruner
 from rotatek.methods.tokens.dart import DART
 from rotatek.methods.tokens.divprune import DivPrune
 from rotatek.methods.tokens.fastv import FastV
@@ -13,7 +11,6 @@ from rotatek.methods.tokens.keep_all import KeepAll
 from rotatek.methods.tokens.pyramiddrop import PyramidDrop
 from rotatek.methods.tokens.random import Random
 from rotatek.methods.tokens.snapkv import SnapKV
-from rotatek.methods.tokens.sparsevlm import SparseVLM
 from rotatek.methods.tokens.visionzip import VisionZip
 
 TOKENS: Final = Registry(
@@ -23,18 +20,15 @@ TOKENS: Final = Registry(
         KeepAll,
         FastV,
         VisionZip,
-        SparseVLM,
         DivPrune,
-        CDPruner,
         PyramidDrop,
         DART,
         SnapKV,
-        AdaKV,
         Random,
     ),
 )
 
 __all__ = [
-    "DART", "TOKENS", "AdaKV", "CDPruner", "DivPrune", "FastV", "KeepAll", "PyramidDrop", "Random",
-    "SnapKV", "SparseVLM", "TokenPruner", "View", "VisionZip",
+    "DART", "TOKENS", "DivPrune", "FastV", "KeepAll", "PyramidDrop", "Random",
+    "SnapKV", "TokenPruner", "View", "VisionZip",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ A pruner is one file with a frozen dataclass: its fields are its options
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -62,7 +62,6 @@ class Attended:
         layout: which of its rows are visual, and which are padding.
         scale: factor of the scores.
         keep: [B] number of visual tokens to keep.
-        memory: the result of the pruner's `look` for this prompt.
     """
 
     query: Tensor
@@ -70,13 +69,6 @@ class Attended:
     layout: Layout
     scale: float
     keep: Tensor
-    memory: Any = None
-
-    def to(self, device: torch.device) -> "Attended":
-        """The same with its layout and counts on another device; queries and Keys stay."""
-        if self.keep.device == device:
-            return self
-        return replace(self, layout=self.layout.to(device), keep=self.keep.to(device))
 
 
 @dataclass(frozen=True)
@@ -131,10 +123,6 @@ class TokenPruner(Method):
             counts.append(here if here is not None else counts[-1] if counts else tokens)
         return counts
 
-    def look(self, embeds: Tensor, layout: Layout) -> Any:
-        """At a decoder stage: what to remember of the embeddings [B, L, hidden] until `rank`."""
-        return None
-
     def rank(self, seen: Attended) -> Tensor:
         """At a decoder stage: how much each row is worth, [B, L]; only visual ones count."""
         raise NotImplementedError
@@ -146,22 +134,6 @@ class TokenPruner(Method):
         best = torch.arange(visual.shape[1], device=visual.device) < seen.keep[:, None]
         kept = torch.zeros_like(visual).scatter_(1, rank, best)
         return (kept & visual) | (seen.layout.valid & ~visual)
-
-    def recycle(
-        self, hidden: Tensor, seen: Attended, scores: Tensor, kept: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """At a decoder stage: merge dropped rows into some others.
-
-        Args:
-            hidden: [B, L, hidden], the next layer's input.
-            seen: the attention by which the rows were chosen.
-            scores: [B, L] of `rank`.
-            kept: [B, L] bool of `choose`.
-
-        Returns:
-            Which rows stay, and the states of all rows.
-        """
-        return kept, hidden
 
     def reduce(self, view: View) -> tuple[Tensor, Tensor]:
         """At an encoder stage: the remaining tokens of one image or tile. The host never waits.

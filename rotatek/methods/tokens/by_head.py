@@ -1,24 +1,19 @@
 """Visual tokens that each Key head chooses for itself, once a layer's prefill attention has run.
 
-Prefill computes all tokens; the choice concerns only which tokens a layer stores. Where all heads
-keep the same number, a channel method compresses them as usual. Otherwise each head is a store of
-its own, so that nothing is padded, and attention reads the stores side by side.
+Prefill computes all tokens; the choice concerns only which tokens a layer stores. All heads keep
+the same number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import max_pool1d, pad
+from torch.nn.functional import max_pool1d
 
-from kernels.reference import Text, Visual, expanded
-from rotatek.errors import ModeUnsupported
-from rotatek.methods.channels.base import ChannelMethod, LayerStates
-from rotatek.methods.channels.store import Store
+from kernels.reference import Text
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.rotation import token_mask
-from rotatek.methods.rotation.stored_bases import LayerAxes
 from rotatek.methods.tokens.base import Stage, TokenPruner
 
 
@@ -60,21 +55,16 @@ def pooled(attention: Tensor, width: int) -> Tensor:
 
 @dataclass(frozen=True)
 class HeadPruner(TokenPruner):
-    """A pruner that chooses for each head what a layer stores.
-
-    Class attributes, beside those of `TokenPruner`:
-        even: whether all heads of a layer keep the same number of tokens.
-    """
+    """A pruner that chooses for each head what a layer stores, as many tokens in all of them."""
 
     stage: ClassVar[Stage] = "cache"
-    even: ClassVar[bool] = True
 
     def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
         """Which visual tokens each head keeps.
 
         Args:
             states: of one layer.
-            counts: [B] how many a head keeps, on average.
+            counts: [B] how many every head keeps.
 
         Returns:
             [B, Hkv, N] bool.
@@ -88,30 +78,14 @@ class HeadPruner(TokenPruner):
         return torch.minimum(kept.clamp(min=1), lengths).long()
 
 
-def measured(pruner: HeadPruner, method: ChannelMethod, states: LayerStates) -> list[Store]:
-    """Run a channel method's `measure` on the tokens that a pruner keeps: one store, or one for
-    each head.
-
-    They are what `ChannelMethod.pack` completes; `as_one` makes one store of them.
+def taken(pruner: HeadPruner, states: LayerStates) -> LayerStates:
+    """The tokens of one layer that a pruner keeps, of each head, in order.
 
     Args:
         pruner: that chooses.
-        method: that stores.
         states: of one layer.
     """
     kept = pruner.kept_by_head(states, pruner.counts(states.lengths))
-    if pruner.even:
-        return [method.measure(_taken(states, kept))]
-    return [method.measure(_taken(one, kept[:, h : h + 1])) for h, one in enumerate(_split(states))]
-
-
-def as_one(stores: Sequence[Store], states: LayerStates) -> Store:
-    """One store of those that `measured` made."""
-    return stores[0] if len(stores) == 1 else HeadStores.of(stores, states)
-
-
-def _taken(states: LayerStates, kept: Tensor) -> LayerStates:
-    """The kept tokens of each head, in order; kept: [B, Hkv, N], as many in all of its heads."""
     lengths = kept[:, 0].sum(-1, dtype=torch.int32)
     order = kept.long().argsort(dim=-1, descending=True, stable=True)[..., : int(lengths.max())]
     alive = token_mask(lengths, order.shape[-1])[:, None, :, None]
@@ -120,95 +94,3 @@ def _taken(states: LayerStates, kept: Tensor) -> LayerStates:
         part.gather(2, index).masked_fill(~alive, 0) for part in (states.keys, states.values)
     )
     return replace(states, keys=keys, values=values, lengths=lengths, made={})
-
-
-def _split(states: LayerStates) -> Iterator[LayerStates]:
-    """Every head as a layer of its own."""
-    heads = states.keys.shape[1]
-    queries = states.queries.unflatten(1, (heads, -1))
-    for h in range(heads):
-        one = slice(h, h + 1)
-        text, metric, basis = states.text, states.value_metric, states.basis
-        if isinstance(basis, LayerAxes) and basis.offered:
-            basis = None
-        if basis is not None and not isinstance(basis, Tensor):
-            raise ModeUnsupported(
-                "A calibration for bits serves all heads of a layer together. Leave it out, or "
-                "take a pruner that keeps as many tokens in every head."
-            )
-        yield replace(
-            states,
-            keys=states.keys[:, one],
-            values=states.values[:, one],
-            queries=queries[:, h],
-            value_metric=None if metric is None else (metric[0][one], metric[1][one]),
-            basis=None if basis is None else basis[one],
-            text=None if text is None else text._replace(keys=text.keys[:, one],
-                                                         values=text.values[:, one]),
-            made={},
-        )  # fmt: skip
-
-
-@dataclass
-class HeadStores(Store):
-    """A store for each head, in `heads`; of `visual` there are only lengths [B], the longest's.
-
-    Its class names no `per_token`, so that it has an attention call of its own.
-    """
-
-    heads: list[Store]
-    width: int
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, stores: Sequence[Store], states: LayerStates) -> "HeadStores":
-        """Of one layer's stores, in the order of its heads."""
-        nothing = states.keys.new_zeros(len(states.keys), len(stores), 0, 0)
-        longest = torch.stack([_lengths(one) for one in stores]).amax(0)
-        visual = Visual(nothing, nothing, longest)
-        return cls(visual, list(stores), states.keys.shape[-1], states.keys.dtype)
-
-    def read(self) -> Visual:
-        """Dense Keys and Values [B, Hkv, N, d] and the lengths [B, Hkv] of every head."""
-        parts = [one.read() for one in self.heads]
-        dense = [expanded(part, self.width) for part in parts]
-        lengths = torch.stack([part.lengths for part in parts if part.lengths is not None], 1)
-        N = max(keys.shape[2] for keys, _ in dense)
-        keys, values = (
-            torch.cat([pad(pair[i], (0, 0, 0, N - pair[i].shape[2])) for pair in dense], 1)
-            for i in (0, 1)
-        )
-        return Visual(keys.to(self.dtype), values.to(self.dtype), lengths, fresh=True)
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held."""
-        if self.visual.lengths is not None:
-            yield "lengths", self.visual.lengths
-        for one in self.heads:
-            yield from one.tensors()
-
-    def shared(self) -> Iterator[Tensor]:
-        """What belongs to a calibration."""
-        for one in self.heads:
-            yield from one.shared()
-
-    def without_shared(self) -> Self:
-        """The same without `shared`."""
-        return replace(self, heads=[one.without_shared() for one in self.heads])
-
-    def with_shared(self, axes: Any) -> Self:
-        """The same with `shared` again."""
-        return replace(self, heads=[one.with_shared(axes) for one in self.heads])
-
-    def select(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Apply a batch selection to every tensor."""
-        super().select(change)
-        for one in self.heads:
-            one.select(change)
-
-
-def _lengths(store: Store) -> Tensor:
-    """[B] of a store's tokens."""
-    lengths = store.visual.lengths
-    assert lengths is not None
-    return lengths

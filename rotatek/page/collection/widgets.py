@@ -15,7 +15,7 @@ SAID: Final = (
     "compressed. A question then reads its own words alone."
 )
 AS_ASKED: Final = "page"
-KEEPS: Final = {"0.75": ".75 bits a number", "1": "1 bit a number", "2": "2 bits a number"}
+KEEPS: Final = {times: f"{times} times smaller" for times in ("8", "5", "16")}
 QUESTION: Final = "What is the title?"
 
 
@@ -62,7 +62,7 @@ class CollectionWidgets:
         )
         with gr.Row(elem_id="collection-settings", equal_height=True):
             self.keep = gr.Dropdown(
-                [*((label, bits) for bits, label in KEEPS.items()),
+                [*((label, times) for times, label in KEEPS.items()),
                  ("as set under Ask a picture", AS_ASKED)],
                 value=next(iter(KEEPS)),
                 label="Pages are kept at",
@@ -108,4 +108,4 @@ class CollectionWidgets:
 
 def settings_kept(keep: str, given: Settings) -> Settings:
     """What pages are stored under: the tab's own choice, or the settings of the first tab."""
-    return given if keep not in KEEPS else Settings.of(bits=float(keep))
+    return given if keep not in KEEPS else Settings.of(smaller=float(keep))
