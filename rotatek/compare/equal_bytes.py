@@ -44,12 +44,12 @@ def measured(vlm: VisionLanguageModel, prompt: Prompt, settings: Sequence[Settin
 
 def rivals() -> dict[str, ChannelMethod]:
     """Registered forms that store every number in fewer bits, by short names."""
-    found: dict[str, ChannelMethod] = {}
-    for name, kind in CHANNELS.items():
-        forms = [one for one in kind.variants().values() if not one.drops_channels]
-        light = [one for one in forms if not one.stores_everything]
-        found |= {name if len(light) == 1 else f"{name} {one.form}": one for one in light}
-    return found
+    every = {name: kind() for name, kind in CHANNELS.items()}
+    return {
+        name: one
+        for name, one in every.items()
+        if not (one.drops_channels or one.stores_everything)
+    }
 
 
 def matched_live(

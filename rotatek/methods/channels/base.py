@@ -8,7 +8,7 @@ be written. Figures are derived from the stores of `compress`, unless a method o
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from rotatek.methods.channels.store import Store
 from rotatek.methods.options import Method, option
 from rotatek.methods.shares import channels_kept
 
-Relation = Literal["at least", "about"]
 Rest = Callable[[], None]  # what is left to do
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
 CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
@@ -112,26 +111,6 @@ class Axes:
 
 
 @dataclass(frozen=True)
-class Study:
-    """Settings of one method that its evaluation compares, in addition to the common tables.
-
-    Args:
-        name: of the table on the command line.
-        title: its heading.
-        rows: label -> (flat options of the pruner, the method).
-        claims: (first label, second label, relation, and the name of the claim, if it is one) to
-            expect from the literature; "Uncompressed" names the reference.
-        rivals: nominal budgets at which dropping tokens alone is shown too, with its label.
-    """
-
-    name: str
-    title: str
-    rows: Mapping[str, tuple[Mapping[str, Any], "ChannelMethod"]]
-    claims: tuple[tuple[str, str, Relation] | tuple[str, str, Relation, str], ...] = ()
-    rivals: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class ChannelMethod(Method):
     """A way to store fewer numbers per visual Key. One file, and one line in the registry.
 
@@ -140,14 +119,12 @@ class ChannelMethod(Method):
         title: of its mask's figure.
         rotates: whether it stores rotated channels.
         drops_channels: whether it stores fewer channels; if not, it stores all, in fewer bits.
-        expected: the RotateK paper's claim of RotateK against it, if any.
     """
 
     reading: ClassVar[str] = ""
     title: ClassVar[str] = ""
     rotates: ClassVar[bool] = False
     drops_channels: ClassVar[bool] = True
-    expected: ClassVar[Relation | None] = None
 
     # What it stores
 
@@ -261,21 +238,6 @@ class ChannelMethod(Method):
             return self
         place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
         return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
-
-    @classmethod
-    def variants(cls) -> Mapping[str, "ChannelMethod"]:
-        """Forms of the method with rows of their own in tables, by label."""
-        return {cls.label: cls()}
-
-    @classmethod
-    def papers(cls) -> Mapping[str, "ChannelMethod"]:
-        """Its rows in the RotateK paper's tables, by label; the first is what the paper has."""
-        return {cls.label: cls()}
-
-    @classmethod
-    def studies(cls) -> Sequence[Study]:
-        """Further tables of the evaluation."""
-        return ()
 
     @classmethod
     def presets(cls) -> Mapping[str, "ChannelMethod"]:

@@ -24,14 +24,12 @@ from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported
 from rotatek.methods import rotation
-from rotatek.methods.channels.ablation_tables import studies
 from rotatek.methods.channels.base import (
     Axes,
     ChannelMethod,
     HeadStates,
     LayerStates,
     Rest,
-    Study,
     full_visual,
     keep_option,
     running_share,
@@ -247,11 +245,6 @@ class RotateK(ChannelMethod):
             "62 %: channels only": cls(keep=0.25),
             f"{DEFAULT_TIMES} times smaller": cls(smaller=DEFAULT_TIMES),
         }
-
-    @classmethod
-    def studies(cls) -> Sequence[Study]:
-        """Its design choices, and its extensions."""
-        return studies(cls)
 
     def of_paper(self) -> Self:
         """A share of the Key channels, as numbers of the model."""

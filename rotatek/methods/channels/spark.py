@@ -7,7 +7,7 @@ each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned 
   recovery="mean": the signed mean of the token's pruned values, the form RotateK compares with.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,6 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
-    Relation,
     full_visual,
     keep_option,
     surviving,
@@ -129,7 +128,6 @@ class SparK(ChannelMethod):
     colour: ClassVar[str] = "#b04fb2"
     marker: ClassVar[str] = "diamond"
     dash: ClassVar[str] = "dot"
-    expected: ClassVar[Relation | None] = "about"
 
     keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(
@@ -138,16 +136,6 @@ class SparK(ChannelMethod):
         "the content of a pruned channel: its sign, as SparK's authors do, or the mean",
         [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
-
-    @classmethod
-    def variants(cls) -> Mapping[str, ChannelMethod]:
-        """Both recoveries."""
-        return {"SparK (sign)": cls(recovery="sign"), "SparK (mean)": cls(recovery="mean")}
-
-    @classmethod
-    def papers(cls) -> Mapping[str, ChannelMethod]:
-        """The mean, as in RotateK's paper, and the signs of SparK's own paper."""
-        return {"SparK": cls(recovery="mean"), "SparK (sign)": cls(recovery="sign")}
 
     def compress(self, states: LayerStates) -> Store:
         """Keep each token's k highest-scoring channels."""

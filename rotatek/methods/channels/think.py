@@ -15,7 +15,6 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
-    Relation,
     full_visual,
     keep_option,
     running_share,
@@ -47,7 +46,6 @@ class ThinK(ChannelMethod):
     )
     colour: ClassVar[str] = "#d9780f"
     marker: ClassVar[str] = "square"
-    expected: ClassVar[Relation | None] = "at least"
 
     keep: float = keep_option("share of each head's Key channels that stays, in (0, 1]")
 
