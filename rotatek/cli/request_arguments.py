@@ -90,9 +90,8 @@ class Row(NamedTuple):
         Raises:
             UserError: where it is refused.
         """
-        from rotatek.inputs.chat import make_chat  # noqa: PLC0415
         from rotatek.inputs.messages import Message  # noqa: PLC0415
-        from rotatek.inputs.request import make_request  # noqa: PLC0415
+        from rotatek.inputs.request import make_chat, make_request  # noqa: PLC0415
 
         if self.is_text:
             return make_chat(

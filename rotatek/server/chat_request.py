@@ -15,9 +15,8 @@ from PIL.Image import Image, Resampling
 
 from rotatek import errors
 from rotatek.inputs import request as inputs
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, open_image
+from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, make_chat, open_image
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
 from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules

@@ -19,9 +19,8 @@ from rotatek.cluster.replica import Replica
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import Message
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Request, make_chat, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel

@@ -10,8 +10,8 @@ from PIL import Image
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import PICTURE, Message
+from rotatek.inputs.request import make_chat
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY, tiny_other

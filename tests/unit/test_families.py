@@ -19,9 +19,8 @@ from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.errors import ModelUnsupported
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import make_chat, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate, load
 from rotatek.models.generic import Generic

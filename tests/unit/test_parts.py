@@ -5,9 +5,8 @@ import json
 import pytest
 
 from rotatek import errors
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import make_chat, make_request
 from tests.fixtures import Picture
 from tests.tiny import QWEN_TEMPLATE, tiny_qwen
 

@@ -31,9 +31,8 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Prefilled
 from rotatek.engine.prefill import empty_cache, fill, forked, plan_for
 from rotatek.errors import ModeUnsupported
-from rotatek.inputs.chat import make_chat
 from rotatek.inputs.messages import Message
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import make_chat, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel, collate
 from rotatek.models.families import FAMILIES, OTHERS
