@@ -109,12 +109,10 @@ def doubt_of(
         pictures: that were asked about, as far as they are known.
         shown: whether there were any.
     """
-    from rotatek.inspect.doubt import any_photo, measured_doubt  # noqa: PLC0415
+    from rotatek.inspect.doubt import any_photo, doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    said = measured_doubt(
-        engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures), shown=shown
-    )
+    said = doubt(engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures), shown=shown)
     return said or None
 
 

@@ -1,16 +1,15 @@
-"""What one page is built from: the service, the gallery, and the models' measured confidence."""
+"""What one page is built from: the service and the gallery."""
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import gradio as gr
 import numpy as np
 
 from rotatek.compare.columns import titled
 from rotatek.inputs import request
-from rotatek.inspect.doubt import Bin
 from rotatek.page.export import digest
 from rotatek.page.user_errors import refusal
 from rotatek.service.model_list import Example, presets
@@ -27,7 +26,6 @@ class PageContext:
     Args:
         service: answers questions.
         examples: the gallery.
-        bins: the accuracy of each embedded model at each confidence, by its name.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
             quota.
@@ -35,7 +33,6 @@ class PageContext:
 
     service: Service
     examples: Sequence[Example] = ()
-    bins: Mapping[str, Sequence[Bin]] = field(default_factory=dict)
     renews: bool = True
     collects: bool = True
 

@@ -17,7 +17,6 @@ from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
 from rotatek.engine.recovery import leave_for_restart
-from rotatek.inspect.doubt import measured
 from rotatek.page import plot_transport, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
@@ -142,7 +141,7 @@ def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
 
 def prepared(service: Service, **options: bool) -> gr.Blocks:
     """The page, whose first model is loaded while visitors read it; options of `PageContext`."""
-    context = PageContext(service, load_examples(ASSETS / "examples"), measured(), **options)
+    context = PageContext(service, load_examples(ASSETS / "examples"), **options)
     threading.Thread(target=context.prepare, daemon=True).start()
     return build(context, ASSETS)
 

@@ -27,7 +27,8 @@ from rotatek.errors import (
 )
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.inspect.doubt import any_photo, measured_doubt
+from rotatek.inspect.doubt import any_photo
+from rotatek.inspect.doubt import doubt as doubt_of
 from rotatek.methods.settings import STORED, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
@@ -310,7 +311,7 @@ class Pictures:
         if found is None:
             return ""
         photo = found.photo
-        return measured_doubt(self.engine.vlm.name, answer.text, answer.confidence, lambda: photo)
+        return doubt_of(self.engine.vlm.name, answer.text, answer.confidence, lambda: photo)
 
     def ask(
         self,

@@ -11,7 +11,7 @@ from rotatek.compare.report import Column
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
-from rotatek.inspect.doubt import any_photo, measured_doubt
+from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.server.chat_request import Call
 from rotatek.server.logprobs import TokenLogs
 
@@ -275,9 +275,7 @@ def doubt_of(reply: Reply) -> str | None:
     sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
     pictures = reply.call.request.images
     answer = "" if done is None else done.answer
-    said = measured_doubt(
-        reply.call.model, answer, sure, lambda: any_photo(pictures), shown=bool(pictures)
-    )
+    said = doubt(reply.call.model, answer, sure, lambda: any_photo(pictures), shown=bool(pictures))
     return said or None
 
 

@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.app.test_confidence import landscape
 from tests.browser.steps import (
     DONE,
     answered,
@@ -22,6 +21,7 @@ from tests.browser.steps import (
     watch,
 )
 from tests.fixtures import Shoot, Visit
+from tests.unit.test_doubt import landscape
 
 pytestmark = pytest.mark.browser
 FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"

@@ -17,21 +17,15 @@ from rotatek.cli import main as command
 from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inspect.doubt import (
-    PHOTO_NOTE,
-    TALK_NOTE,
-    TEXT_NOTE,
-    measured,
-    measured_doubt,
-)
+from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
 from rotatek.server.chat_app import ChatApp
 from rotatek.service.model_list import Model
 from rotatek.service.run import start
 from rotatek.service.service import Service
-from tests.app.test_confidence import landscape
 from tests.server.conftest import asked, client_of, served
+from tests.unit.test_doubt import landscape
 
 pytestmark = pytest.mark.slow
 QUESTION = "What is the title?"
@@ -69,7 +63,7 @@ def page_says(picture: Image.Image, answer: str, sure: float) -> str:
     run = start(titled(Settings(), []), np.asarray(picture), QUESTION, "pocket")
     for title in run.columns:
         run.take(Finished(title, answer, 4, 1.0, {"confidence": sure, "kv_bytes": 1}))
-    return confidence.note(run, measured())
+    return confidence.note(run)
 
 
 def ask(client: openai.OpenAI, picture: Image.Image, **given: Any) -> Any:
@@ -140,11 +134,6 @@ def test_the_command_line_doubts_as_the_page_does(
 
 
 def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
-    assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True) == ""
-    assert measured_doubt("pocket", "", None, lambda: True) == ""
-    assert measured_doubt("pocket-new", "x", 0.99, lambda: True) == PHOTO_NOTE
-    assert measured_doubt("pocket-smol", "x", 0.99, lambda: True, shown=False) == TALK_NOTE
-    assert measured_doubt("qwen2.5-vl-7b", "x", 0.1, lambda: True, shown=False) == ""
     body = {"model": "tiny", "messages": asked(photo(0)), "max_tokens": 2}
     told = httpx.post(f"{address}/v1/chat/completions", json=body).json()
     assert told["rotatek"]["doubt"] is None

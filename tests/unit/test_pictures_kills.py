@@ -1,4 +1,4 @@
-"""`rotatek index` is killed fifty times, wherever it happens to be: the page in hand is lost."""
+"""`rotatek index` is killed again and again, wherever it happens to be: the page in hand is lost."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from PIL import Image
 from rotatek.pictures.store import PictureStore
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("ROTATEK_KILLS", "50"))
+KILLS = int(os.environ.get("ROTATEK_KILLS", "8"))
 PAGES = 8 * KILLS
 LATER_S = 0.15  # at most, after a page is there: within the next one
 PATIENCE_S = 20.0  # for the next page, on a busy machine

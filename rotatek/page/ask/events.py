@@ -140,7 +140,7 @@ class AskEvents:
     def _shown(self, run: Run) -> Shown:
         """Cards and status of a run so far."""
         on_cpu = self.context.service.engine(run.model).vlm.device.type == "cpu"
-        caution = confidence.note(run, self.context.bins)
+        caution = confidence.note(run)
         cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
         return {"cards": cards, "status": answers.status(run)}
 

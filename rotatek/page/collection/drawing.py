@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from rotatek.inspect.doubt import Bin, doubted
+from rotatek.inspect.doubt import doubted
 from rotatek.page import markup
 from rotatek.page.ask.words import words_of
 from rotatek.page.collection.visitors import CollectedPage, Collection, Question
@@ -69,7 +69,7 @@ def _said(page: CollectedPage) -> Answer:
     return page.answer
 
 
-def table(collection: Collection, bins: Sequence[Bin]) -> str:
+def table(collection: Collection) -> str:
     """Answers beside small pictures."""
     asked, rows = collection.asked, ranked(collection)
     if asked is None or not rows:
@@ -77,7 +77,7 @@ def table(collection: Collection, bins: Sequence[Bin]) -> str:
     body, has_doubt = "", False
     for number, page in rows:
         answer = _said(page)
-        doubt = not answer.error and doubted(answer.confidence, bins)
+        doubt = not answer.error and doubted(collection.model, answer.confidence)
         has_doubt = has_doubt or doubt
         body += _row(number, page, doubt)
     note = f'<p class="rk-note">{DOUBTED}</p>' if has_doubt else ""

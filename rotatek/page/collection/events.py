@@ -19,7 +19,7 @@ from rotatek.errors import (
     public_message,
 )
 from rotatek.inputs.request import clean_question, make_request, open_image
-from rotatek.inspect.doubt import Bin, doubted
+from rotatek.inspect.doubt import doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.controls import Controls
@@ -109,7 +109,6 @@ class CollectionEvents:
         """The table as it grows."""
         assert collection.pictures is not None
         pages = {page.picture.name: page for page in collection.pages}
-        bins = self._bins(collection)
         began = time.perf_counter()
         found = collection.pictures.answers(
             list(pages), asked.text, asked.tokens, batch=BATCH, stop=stop
@@ -120,11 +119,11 @@ class CollectionEvents:
                 raise CollectionTooLong
             if count % BATCH == 0 and count < len(pages):
                 said = markup.line(f"{count} of {len(pages)} pages have answered…")
-                yield {"table": drawing.table(collection, bins), "status": said}
+                yield {"table": drawing.table(collection), "status": said}
         asked.seconds = time.perf_counter() - began
         if stop.is_set():
             raise Stopped
-        yield {"table": drawing.table(collection, bins)}
+        yield {"table": drawing.table(collection)}
 
     def _measure(
         self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
@@ -172,16 +171,13 @@ class CollectionEvents:
         words = f"{said} {drawing.reading(collection)}".strip()
         return {
             "tiles": drawing.tiles(collection),
-            "table": drawing.table(collection, self._bins(collection)),
+            "table": drawing.table(collection),
             "twice": drawing.twice(collection),
             "status": markup.line(words, whole=True),
             "ask": gr.update(interactive=True),
             "stop": gr.update(interactive=False),
             "csv": gr.update(interactive=bool(drawing.ranked(collection))),
         }
-
-    def _bins(self, collection: Collection) -> Sequence[Bin]:
-        return self.context.bins.get(collection.model, ())
 
     @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
@@ -230,11 +226,11 @@ class CollectionEvents:
 
     def as_csv(self, collection: Collection) -> str:
         """One line for each page, by falling confidence, as in the table."""
-        bins, rows = self._bins(collection), list[Sequence[Any]]([drawing.COLUMNS])
+        rows = list[Sequence[Any]]([drawing.COLUMNS])
         for _, page in drawing.ranked(collection):
             said, picture = page.answer, page.picture
             assert said is not None and collection.asked is not None
-            doubt = not said.error and doubted(said.confidence, bins)
+            doubt = not said.error and doubted(collection.model, said.confidence)
             rows.append((
                 page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
                 "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,

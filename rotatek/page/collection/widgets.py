@@ -99,7 +99,7 @@ class CollectionWidgets:
             )
         self.status = gr.HTML(markup.line(""), elem_id="collection-status")
         self.twice = gr.HTML("", js_on_load=None, elem_id="collection-twice")
-        table = drawing.table(Collection(), ())
+        table = drawing.table(Collection())
         self.table = gr.HTML(table, js_on_load=None, elem_id="collection-table")
         self.csv = gr.Button(
             "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
