@@ -1,4 +1,4 @@
-"""`rotatek index` is killed again and again, wherever it happens to be: the page in hand is lost."""
+"""`rotatek index` is killed wherever it happens to be: the page in hand is lost."""
 
 import os
 import random
