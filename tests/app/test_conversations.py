@@ -12,10 +12,9 @@ import torch
 from PIL import Image
 
 from rotatek.compare.columns import titled
-from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event
-from rotatek.errors import ConversationGone, ConversationOver, QuestionEmpty
+from rotatek.errors import ConversationGone
 from rotatek.inputs.limits import Limits
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
@@ -90,18 +89,6 @@ def test_nobody_else_and_no_older_answer_gets_the_caches(
     assert list(running)[-1].goes_on
 
 
-def test_what_is_refused_can_be_asked_another_way(place: Service, image: Image.Image) -> None:
-    run = first(place, image)
-    with pytest.raises(QuestionEmpty):
-        next(place.follow(run, " ", 4, "visitor"))
-    with pytest.raises(Exception, match="max_new_tokens must be"):
-        next(place.follow(run, "And then?", 0, "visitor"))
-    *_, later = place.follow(run, "And then?", 4, "visitor")
-    with pytest.raises(ConversationOver):
-        next(place.follow(later, "One more?", 4, "visitor"))
-    assert len(place.conversations) == 1
-
-
 @pytest.mark.parametrize("way", ["stop", "new image", "new question", "close"])
 def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, way: str) -> None:
     def live() -> int:
@@ -127,23 +114,6 @@ def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, w
         place.stop("visitor")
     assert len(place.conversations) == 0
     assert live() <= before
-
-
-@pytest.mark.parametrize("way", ["stop", "leave"])
-def test_a_follow_up_cut_short_is_not_kept(place: Service, image: Image.Image, way: str) -> None:
-    run = first(place, image)
-    running = place.follow(run, "And then?", 400, "visitor")
-    for later in running:
-        if later.chosen.pieces:
-            break
-    if way == "stop":
-        place.stop("visitor")
-        *_, later = running
-        assert later.stopped and not later.goes_on
-    else:
-        assert isinstance(running, Generator)
-        running.close()
-    assert len(place.conversations) == 0 and not place._stops
 
 
 def held(most_bytes: int) -> Any:
@@ -223,13 +193,3 @@ def test_memory_that_runs_out_takes_kept_caches_first(
     monkeypatch.setattr(engine, "_attempt", attempt)
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
     assert calls == [1, 0] and run.goes_on and "ran out of memory" in run.notice
-
-
-def test_programs_leave_nothing_behind(
-    place: Service, image: Image.Image, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[Conversation] = []
-    monkeypatch.setattr(Conversation, "hold", lambda self, *_: made.append(self))
-    *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "program")
-    assert not run.goes_on and len(place.conversations) == 0
-    assert not made

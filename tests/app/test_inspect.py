@@ -1,7 +1,6 @@
 """Figures of a run: complete, equal to its bytes and its trace, and quick."""
 
 import json
-import time
 import urllib.request
 from dataclasses import replace
 from types import MappingProxyType
@@ -158,17 +157,6 @@ def test_views_of_a_picture_are_told_from_pictures() -> None:
     assert named(one, later, later) == (mixed, "Picture")
 
 
-@pytest.mark.alone
-def test_redrawing_is_quick(run: Run) -> None:
-    events.redraw(run, "energy", 0, 0, 0, **form())
-    taken = []
-    for layer in (1, 2, 3):
-        started = time.perf_counter()
-        events.redraw(run, "energy", layer, 1, 0, **form())
-        taken.append(time.perf_counter() - started)
-    assert min(taken) < 0.1
-
-
 def test_the_answer_can_be_stepped_through(run: Run) -> None:
     pieces, steps = drawings.answer_tokens(run, present(run.trace))
     assert steps == list(range(len(steps))) and len(steps) >= len(pieces) == 6
@@ -188,20 +176,6 @@ def test_an_answer_is_never_markup_beside_its_slider() -> None:
     assert "<mark>\u00b7</mark>" in widgets.marked_answer(
         ["", "a"], [0], 0
     )  # a token without letters
-
-
-def test_curves_are_kept_while_nothing_they_rest_on_changes(run: Run) -> None:
-    def curves(**changed: Any) -> dict[str, Any]:
-        view = present(events.view_of(run, (1, 0, 0), form(**changed)))
-        drawn = drawings.energy_curves(view, view.k)
-        return {name: c.held for name, c in zip(view.methods, drawn, strict=True)}
-
-    first, again = curves(), curves(smaller=4)
-    assert all(first[name] is again[name] for name in first)
-    other = curves(weighting="none")
-    assert all(other[name] is not first[name] for name in first)
-    for curve in first.values():
-        assert curve[0] == 0 and curve[-1] == pytest.approx(1, abs=1e-3)
 
 
 def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
@@ -227,30 +201,6 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     assert {frame, *map(drawings.mask_frame, ("rotatek", "think", "spark"))} <= sent.keys()
     assert "First channels keeps" in sent[frame]["reading"]
     assert "First channels" in {trace.get("name") for trace in sent["energy"]["data"]}
-
-
-@pytest.mark.parametrize(
-    "count,rows", [(1, [1]), (3, [3]), (4, [2, 2]), (5, [3, 2]), (7, [3, 2, 2])]
-)
-def test_frames_come_in_rows_of_at_most_three(count: int, rows: list[int]) -> None:
-    names = [f"f{number}" for number in range(count)]
-    made = plot_transport.rows_of(names)
-    assert [len(row) for row in made] == rows and sum(made, []) == names
-    assert plot_transport.rows_of([]) == []
-
-
-def test_a_method_s_name_becomes_an_element_s() -> None:
-    assert drawings.mask_frame("my.method/2") == "mask-my-method-2"
-
-
-def test_the_map_agrees_with_the_head(run: Run) -> None:
-    method, trace = CHOSEN.channels, present(run.trace)
-    energies = drawings.spectra(run, trace, method)[2, 1]
-    view = trace_analysis.head_view(trace, 2, 1, method)
-    assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
-    assert drawings.spectra(run, trace, method.with_keep(0.5)) is drawings.spectra(
-        run, trace, method
-    )
 
 
 @pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])

@@ -1,6 +1,5 @@
 """A visitor's journeys, step by step."""
 
-import json
 import re
 import time
 
@@ -9,7 +8,6 @@ from playwright.sync_api import Position, expect
 
 from tests.browser.steps import (
     DONE,
-    answered,
     ask,
     changes,
     drawn,
@@ -80,19 +78,6 @@ def test_sliders_say_what_they_keep_and_redraw(visit: Visit) -> None:
     expect(page.locator("#budget-reading")).not_to_have_text(budget)
 
 
-def test_layer_and_head_change_the_figures(visit: Visit) -> None:
-    page = visit()
-    raw, scores = plot_data(page, "raw"), plot_data(page, "scores")
-    press(page, "layer", "ArrowRight")
-    changes(page, "raw", raw)
-    changes(page, "scores", scores)
-    raw, frame = plot_data(page, "raw"), plot_data(page, "map")
-    press(page, "head", "ArrowRight")
-    changes(page, "raw", raw)
-    changes(page, "map", frame)
-    expect(page.locator("#map-caption")).to_contain_text("Layer 3, head 1")
-
-
 def test_a_cell_of_the_map_can_be_chosen(visit: Visit) -> None:
     page = visit()
     raw = plot_data(page, "raw")
@@ -130,56 +115,12 @@ def test_stop_ends_a_long_answer_at_once(visit: Visit) -> None:
     expect(page.locator(".toast-body")).to_have_count(0)
 
 
-def test_examples_fill_in_image_and_question(visit: Visit) -> None:
-    page = visit()
-    before = page.locator("#image img").get_attribute("src")
-    page.locator("#examples .thumbnail-item").nth(1).click()
-    page.wait_for_function(
-        "before => document.querySelector('#image img')?.getAttribute('src') !== before",
-        arg=before,
-    )
-    assert page.locator("#question textarea").input_value().strip()
-    ask(page, page.locator("#question textarea").input_value())
-    expect(page.locator(DONE)).to_have_count(2)
-
-
-def test_presets_set_the_controls_and_more_columns_can_be_compared(
-    visit: Visit, shoot: Shoot
-) -> None:
-    page = visit()
-    open_drawer(page, "setup")
-    page.locator("#presets label").filter(has_text="62 %").click()
-    expect(page.locator("#budget-reading")).to_contain_text("62 %")
-    expect(page.locator("#token-reading")).to_contain_text("keeps all")
-    page.locator("#every").click()
-    expect(page.locator("#others input:checked")).to_have_count(3)
-    ask(page, "What is the total?")
-    titles = page.locator("#answers .rk-card h3").all_inner_texts()
-    assert titles == ["Uncompressed", "RotateK", "FastV", "ThinK", "SparK"]
-    shoot(page, "five-columns")
-
-
 def test_a_bad_upload_is_refused_calmly(visit: Visit) -> None:
     page = visit()
     upload(page, b"8BPS" + bytes(200), "picture.png")
     toast = page.locator(".toast-body")
     expect(toast).to_contain_text("This image format is not supported. Save it as PNG or JPEG")
     assert "Traceback" not in page.content() and "/tmp" not in toast.inner_text()
-
-
-def test_keyboard_alone_is_enough(visit: Visit) -> None:
-    page = visit()
-    page.locator("#question textarea").focus()
-    page.keyboard.press("Control+A")
-    page.keyboard.type("What is the total?")
-    watch(page)
-    page.keyboard.press("Control+Enter")
-    answered(page)
-    expect(page.locator(DONE)).to_have_count(2)
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "ask"
-    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline != "none"
 
 
 def test_reload_in_the_middle_of_an_answer(visit: Visit) -> None:
@@ -222,11 +163,3 @@ def test_dark_mode_keeps_its_ink_readable(visit: Visit, shoot: Shoot) -> None:
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", ground)[:3])) < 40
     shoot(page, "dark")
-
-
-def test_figures_are_described_by_numbers_that_are_drawn(visit: Visit) -> None:
-    page = visit()
-    said = page.locator("#energy-caption").inner_text()
-    k = int(present(re.search(r"With (\d+) of 128", said)).group(1))
-    annotations = json.loads(plot_data(page, "energy"))[2]
-    assert any(a["text"] == f"k = {k}" for a in annotations)

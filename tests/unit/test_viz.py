@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
-import viz
 from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
 from rotatek.methods.tokens import TOKENS
 from viz import (
@@ -140,12 +139,6 @@ def test_methods_look_different_to_everyone(view: np.ndarray) -> None:
     assert closest >= 14.0, closest
 
 
-def test_key_scale_brightens_steadily() -> None:
-    levels = [lab(fill, np.eye(3))[0] for _, fill in theme.KEY_SCALE]
-    assert min(np.diff(levels)) > 4.0
-    assert levels[0] < 8.0 and levels[-1] > 95.0
-
-
 def test_both_key_maps_share_one_scale() -> None:
     raw = make_keys()
     rotated, _ = rotate(raw)
@@ -222,18 +215,6 @@ def test_the_map_frames_the_chosen_cell_and_names_the_hardest() -> None:
     assert "Layer 0, head 1: captured energy 80 %" in drawing.reading
     assert "layer 1, head 0 with 20 %" in drawing.reading
     assert "layer 1, head 1 with 95 %" in head_heatmap.draw(values, "error", 0, 0).reading
-
-
-def test_cells_of_the_map_share_a_unit_and_hold_short_numbers() -> None:
-    values = np.array([[0.9, 0.8], [0.2, 0.999]])
-    shares = head_heatmap.draw(values, "energy", 0, 0).figure
-    sizes = head_heatmap.draw(values * 1e5, "bytes", 0, 0).figure
-    assert shares.data[0]["text"].tolist() == [["90", "20"], ["80", "99.9"]]
-    assert sizes.data[0]["text"].tolist() == [["90", "20"], ["80", "100"]]
-    assert sizes.data[0]["customdata"].tolist()[0] == ["90 kB", "20 kB"]
-    titles = [f.layout["xaxis"]["title"]["text"] for f in (shares, sizes)]
-    assert titles == ["layer (cells in %)", "layer (cells in kB)"]
-    assert head_heatmap.draw(np.zeros((2, 2)), "bytes", 0, 0).figure.data[0]["text"][0][0] == "0.0"
 
 
 def test_the_image_under_a_figure_is_a_real_png() -> None:
@@ -316,56 +297,12 @@ def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ..
     assert sent.get("shape", f"{len(values)}") == ", ".join(map(str, shape))
 
 
-def test_words_and_nothing_at_all_travel_as_lists() -> None:
-    assert compact_json.packed_array(np.array([["a", "<b>"]])) == [["a", "<b>"]]
-    assert compact_json.packed_array(np.zeros(0)) == []
-    assert compact_json.packed({"a": None, "b": (np.float32(0.5), np.int64(3))}) == {"b": [0.5, 3]}
-
-
 def test_a_mask_that_tokens_share_is_one_row() -> None:
     shared = np.zeros((300, 16), dtype=bool)
     shared[:, 3] = True
     cells = masks.draw(shared, ThinK, tokens=600).figure.data[0]
     assert cells["z"].shape == (1, 16)
     assert (cells["y0"] - cells["dy"] / 2, cells["y0"] + cells["dy"] / 2) == (-0.5, 599.5)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 32, 128])
-def test_the_spectrum_has_a_step_for_every_direction(kept: int) -> None:
-    steps = spectrum.draw(np.arange(128.0, 0, -1), kept).figure.data
-    edges = np.concatenate([trace["x"] for trace in steps])
-    assert edges.min() == 0.5 and edges.max() == 128.5
-    assert len(set(edges.tolist())) == 129
-
-
-def test_public_names() -> None:
-    assert all(hasattr(viz, name) for name in viz.__all__)
-
-
-def test_outlier_channels_are_named_above_the_map() -> None:
-    raw = make_keys()
-    assert sorted(keys.loudest_channels(raw, 2)) == [40, 100]
-    named = keys.draw_raw(raw, top=1.0).figure.layout["annotations"]
-    assert {word["text"] for word in named} >= {"40", "100"}
-    assert all(word["x"] == int(word["text"]) for word in named)
-    assert keys.loudest_channels(np.ones((5, 8))) == []
-
-
-def test_rivals_are_channels_that_outshine_the_loud_ones_somewhere() -> None:
-    values = np.ones((6, 5))
-    values[:, 0] = 9.0
-    assert keys.rivals(values) == 0
-    values[2, 3] = 9.5
-    assert keys.rivals(values) == 1
-    assert "1 of the others outshine" in keys.draw_raw(values, top=9.0).reading
-
-
-def test_bits_are_counted_in_words() -> None:
-    drawing = bits.draw(np.repeat([6, 2, 0], [16, 16, 96]))
-    assert drawing.reading.startswith("Of 128 directions 32 get bits here, 6 at most")
-    assert "is 1 bit a number" in drawing.reading
-    assert "16 have 6 bits. 16 have 2 bits. 96 have 0 bits." in drawing.summary
-    assert list(drawing.figure.data[0]["y"][[0, 15, 16, 32]]) == [6, 6, 2, 0]
 
 
 def test_the_water_level_is_a_line_across_the_spectrum() -> None:
