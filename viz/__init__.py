@@ -5,10 +5,8 @@ summary in words for those who do not see it. Nothing here knows of models, requ
 """
 
 from . import (
-    bits,
     budget,
     compact_json,
-    energy,
     frontier,
     head_heatmap,
     image_overlay,
@@ -22,9 +20,7 @@ from .theme import Drawing
 
 __all__ = [
     "Drawing",
-    "bits",
     "budget",
-    "energy",
     "frontier",
     "head_heatmap",
     "keys",

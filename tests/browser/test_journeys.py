@@ -30,7 +30,7 @@ def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot)
     assert not page.evaluate("document.body.classList.contains('dark')")
     expect(page.locator(DONE)).to_have_count(2)
     masks = [f"mask-{name}" for name in ("think", "spark", "rotatek")]
-    for name in ("map", "raw", "rotated", *masks, "energy", "spectrum", "depths"):
+    for name in ("map", "raw", "rotated", *masks, "spectrum", "scores"):
         figure = page.locator(f"#{name}-plot .js-plotly-plot")
         expect(figure).to_be_visible()
         expect(figure).to_have_attribute("role", "img")
@@ -61,15 +61,15 @@ def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
 
 def test_sliders_say_what_they_keep_and_redraw(visit: Visit) -> None:
     page = visit()
-    energy, mask = plot_data(page, "energy"), plot_data(page, "mask-rotatek")
+    falls, mask = plot_data(page, "spectrum"), plot_data(page, "mask-rotatek")
     expect(page.locator("#channel-reading")).to_contain_text("keeps 32 of 128 channels")
     press(page, "channel-sparsity", "PageUp")
     expect(page.locator("#channel-reading")).not_to_contain_text("keeps 32 of")
-    changes(page, "energy", energy)
+    changes(page, "spectrum", falls)
     changes(page, "mask-rotatek", mask)
     said = page.locator("#channel-reading").inner_text()
     kept = int(present(re.search(r"keeps (\d+)", said)).group(1))
-    expect(page.locator("#energy-caption")).to_contain_text(f"With {kept} of 128 channels")
+    expect(page.locator("#spectrum-caption")).to_contain_text(f"The {128 - kept} dropped")
     open_drawer(page, "setup")
     expect(page.locator("#presets input")).not_to_have_count(0)
     expect(page.locator("#presets input:checked")).to_have_count(0)
@@ -158,7 +158,7 @@ def test_dark_mode_keeps_its_ink_readable(visit: Visit, shoot: Shoot) -> None:
     for selector in (".rk-answer", ".rk-see", ".rk-badges dd", ".rk-verdict", ".rk-held b"):
         colour = page.evaluate(read, selector)[0]
         assert min(map(int, re.findall(r"\d+", colour)[:3])) > 140, selector
-    tick = page.evaluate(read, "#energy-plot .xtick text")[1]
+    tick = page.evaluate(read, "#spectrum-plot .xtick text")[1]
     assert min(map(int, re.findall(r"\d+", tick)[:3])) > 140
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", ground)[:3])) < 40

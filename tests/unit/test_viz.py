@@ -14,10 +14,8 @@ from PIL import Image
 from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
 from rotatek.methods.tokens import TOKENS
 from viz import (
-    bits,
     budget,
     compact_json,
-    energy,
     frontier,
     head_heatmap,
     image_overlay,
@@ -66,10 +64,8 @@ def every_drawing() -> dict[str, theme.Drawing]:
         "raw": before,
         "rotated": after,
         "mask": masks.draw(noise.random((200, 128)) < 0.25, SparK),
-        "energy": energy.draw([energy.Curve(RotateK, curve**0.2), energy.Curve(ThinK, curve)], 32),
         "spectrum": spectrum.draw(values, 32),
         "spectrum with level": spectrum.draw(values, 32, level=1e-3),
-        "bits": bits.draw(np.repeat([6, 2, 0], [16, 16, 96])),
         "map": head_heatmap.draw(noise.random((6, 2)), "energy", 1, 0),
         "kept": image_overlay.draw_kept(under, noise.random((6, 10)) < 0.5),
         "attention": image_overlay.draw_attention(under, noise.random((6, 10)) / 100),
@@ -173,29 +169,14 @@ def test_masks_tell_shared_from_ragged() -> None:
     assert masks.agreement(np.zeros((0, 8), dtype=bool)) == 1.0
 
 
-def test_energy_reads_the_chosen_width_and_what_the_other_would_need() -> None:
-    ours = np.array([0.0, 0.8, 0.9, 0.95, 1.0])
-    theirs = np.array([0.0, 0.3, 0.5, 0.8, 1.0])
-    curves = [energy.Curve(RotateK, ours), energy.Curve(ThinK, theirs)]
-    drawing = energy.draw(curves, 1)
-    assert "With 1 of 4 channels RotateK captures 80 %" in drawing.reading
-    assert "ThinK 30 %" in drawing.reading and "need 3 channels" in drawing.reading
-    assert [trace["line"]["width"] for trace in drawing.figure.data[::2]] == [3, 2]
-    alone = energy.draw(curves[1:], 1)
-    assert alone.reading == "With 1 of 4 channels ThinK captures 30 %."
-    assert energy.draw(curves[:1], 1).reading.endswith("captures 80 % of the energy.")
-
-
 def test_every_method_can_be_drawn_and_so_can_what_is_no_method() -> None:
     mask = np.eye(8, dtype=bool)
-    curve = np.linspace(0, 1, 9)
     styles: list[theme.Style] = [*CHANNELS.values(), theme.PlainStyle("Ours"), theme.UNCOMPRESSED]
     for style in styles:
         drawn = masks.draw(mask, style)
         assert drawn.figure.data[0]["colorscale"][1][1] == style.colour
         assert drawn.reading == style.reading or style.label in drawn.reading
         assert ("rotated" in drawn.figure.layout["xaxis"]["title"]["text"]) == style.rotates
-        assert energy.draw([energy.Curve(style, curve)], 2).figure.data[0]["name"] == style.label
     assert theme.PlainStyle("Ours").colour == theme.INK
     assert CHANNELS.default.colour == theme.ACCENT
 

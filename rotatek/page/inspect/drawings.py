@@ -19,9 +19,7 @@ from rotatek.methods.channels import ChannelMethod
 from rotatek.service.run import Run
 from viz import (
     Drawing,
-    bits,
     budget,
-    energy,
     head_heatmap,
     image_overlay,
     keys,
@@ -77,22 +75,15 @@ def head_drawings(view: View) -> Drawings:
     """Everything about one head at the settings' width."""
     at, k = view.at, view.k
     head = trace_analysis.head_view(view.trace, at.layer, at.head, view.method, k)
+    energies = spectra(view.run, view.trace, view.method)
+    level = trace_analysis.water_level(view.method, energies, at.layer, at.head)
     before, after = keys.draw_pair(head.raw, head.rotated, k, tokens=head.tokens)
     return {
         "raw": before,
         "rotated": after,
         **mask_drawings(view, k, head.tokens),
-        "energy": energy.draw(energy_curves(view, k), k),
-        **bit_drawings(view, head.spectrum, k),
+        "spectrum": spectrum.draw(head.spectrum, k, level=level),
     } | attention_drawings(view)
-
-
-def bit_drawings(view: View, shares: np.ndarray, k: int) -> Drawings:
-    """The spectrum of one head, as `shares` of its energy, and the bits that its channels get."""
-    at, energies = view.at, spectra(view.run, view.trace, view.method)
-    level = trace_analysis.water_level(view.method, energies, at.layer, at.head)
-    depths = trace_analysis.key_bits(view.trace, view.method, energies)[at.layer, at.head]
-    return {"spectrum": spectrum.draw(shares, k, level=level), "depths": bits.draw(depths)}
 
 
 def mask_drawings(view: View, k: int, tokens: int) -> Drawings:
@@ -116,20 +107,6 @@ def mask_frames() -> Mapping[str, str]:
         mask_frame(method.name): method.title or f"{method.label}: what it keeps"
         for method in reducers()
     }
-
-
-def energy_curves(view: View, k: int) -> list[energy.Curve]:
-    """A line a method. Kept in the run's memory: they do not change with what else is set."""
-    return [energy.Curve(method, _held(view, method, k)) for method in view.methods.values()]
-
-
-def _held(view: View, method: ChannelMethod, k: int) -> np.ndarray:
-    """A method's curve, [d + 1]."""
-    at, weighing = view.at, basis_of(view.method)
-    return view.run.remember(
-        ("curve", at.layer, at.head, basis_of(method), weighing, k),
-        lambda: trace_analysis.energy_curve(view.trace, at.layer, at.head, method, view.method, k),
-    )
 
 
 def attention_drawings(view: View) -> Drawings:

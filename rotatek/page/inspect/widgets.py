@@ -14,9 +14,7 @@ TITLES: Final = {  # beside the masks', which the methods bring
     "map": "Every layer and head",
     "raw": "Keys as the model makes them",
     "rotated": "The same Keys, rotated",
-    "energy": "What k channels hold",
     "spectrum": "How fast it falls off",
-    "depths": "Bits of every rotated channel",
     "scores": "Attention scores, exact and compressed",
     "kept": "What the model still sees",
     "attention": "Where this head looks",
@@ -38,8 +36,7 @@ def frame_rows() -> list[list[str]]:
         ["map"],
         ["raw", "rotated"],
         *rows_of(list(mask_frames())),
-        ["spectrum", "depths"],
-        ["energy", "scores"],
+        ["spectrum", "scores"],
     ]
 
 
