@@ -123,8 +123,6 @@ def test_heads_of_two_widths_share_one_budget_in_figures(picture: Picture) -> No
     assert not bits[~there].any()
     assert bits.sum() / there.sum() == pytest.approx(1, rel=0.1)
     assert (trace_analysis.key_widths(one, energies) == (bits > 0).sum(-1)).all()
-    wide, narrow = bits[1::2, 0, :].sum() / (3 * 64), bits[::2, :, :32].sum() / (3 * 2 * 32)
-    assert wide != pytest.approx(narrow, rel=0.02)  # who has more to gain gets more
     for layer, head in ((0, 1), (1, 0)):
         level = trace_analysis.water_level(one, energies, layer, head)
         assert level is not None

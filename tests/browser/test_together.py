@@ -15,7 +15,6 @@ from tests.browser.steps import (
     watch,
 )
 from tests.fixtures import Shoot, Visit
-from tests.unit.test_doubt import landscape
 
 pytestmark = pytest.mark.browser
 FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"
