@@ -74,8 +74,6 @@ class RunningBatch(RewindableCache):
 
     Args:
         like: any cache of the model, for its kinds of layers.
-        rebuilt: rebuild Keys and Values once, as a cache joins, where its method would rebuild them
-            at every step: faster and larger. For the evaluation.
         steps: replays steps as a CUDA graph, from `freeze` on.
 
     Attributes:
@@ -83,9 +81,7 @@ class RunningBatch(RewindableCache):
         moved: how often tensors changed their addresses, which a graph would not survive.
     """
 
-    def __init__(
-        self, like: Cache, *, rebuilt: bool = False, steps: StepGraph | None = None
-    ) -> None:
+    def __init__(self, like: Cache, *, steps: StepGraph | None = None) -> None:
         self._watchers: dict[int, Sequence[Watcher]] = {}  # by index in the batch
         self._watching: dict[int, Sequence[Watcher]] = {}  # by number
         numbers = count()
@@ -98,7 +94,7 @@ class RunningBatch(RewindableCache):
             ]
         )
         self._states = StateRows(state_layers(self))
-        self.rebuilt, self._graph = rebuilt, steps
+        self._graph = steps
         self.static = False
         self.moved, self._uncaptured = 0, -1  # where a step could not be captured
         self.order: list[int | None] = []
@@ -135,10 +131,7 @@ class RunningBatch(RewindableCache):
         Returns:
             The numbers of each cache's rows.
         """
-        pieces = [
-            [layer_rows_of(layer, tokens, self.rebuilt) for layer in key_layers(cache)]
-            for cache in caches
-        ]
+        pieces = [[layer_rows_of(layer, tokens) for layer in key_layers(cache)] for cache in caches]
         keys = [key_of(own) for own in pieces]
         if not self._groups.keys() >= set(keys):
             self._drop_empty()  # a graph has to be captured again anyway

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernels.dispatch import attend
 from kernels.planes import GRANULE
-from kernels.reference import Text, Visual, opened
+from kernels.reference import Text, Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.cache.text_buffer import TextBuffer, write_tokens
@@ -65,13 +65,12 @@ class LayerRows(NamedTuple):
         return None if self.tables is None else self.tables.width
 
 
-def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
+def layer_rows_of(held: Any, tokens: int) -> LayerRows:
     """One layer of a filled cache, compressed or plain.
 
     Args:
         held: of a `RotateKCache`, or of transformers' own, all of which counts as text.
         tokens: that it may add.
-        rebuilt: whether Keys and Values that a method would rebuild at every step are rebuilt now.
     """
     text: TextBuffer | None = getattr(held, "text", None)
     if text is None:
@@ -81,10 +80,6 @@ def layer_rows_of(held: Any, tokens: int, rebuilt: bool = False) -> LayerRows:
     held.follow(tokens)
     lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
     store = held.store
-    if rebuilt and store is not None:
-        visual = store.read()._replace(fresh=False)
-        on_cpu = visual.keys.device.type == "cpu"  # where no kernel reads planes
-        store = Store(opened(visual) if on_cpu else visual)
     parts = taken_apart(store)
     return LayerRows(store, text.keys, text.values, lengths, held.logical, parts, text.tables)
 

@@ -89,7 +89,7 @@ def sent(chat: str, body: dict[str, Any]) -> None:
     assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"
 
 
-@examples(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(messages=MESSAGES, last=LAST | st.none(), more=st.dictionaries(NAMES, VALUES, max_size=2))
 def test_any_messages(
     chat: str, messages: list[Any], last: dict[str, Any] | None, more: dict[str, Any]
@@ -98,13 +98,13 @@ def test_any_messages(
     sent(chat, {"max_tokens": 1} | more | {"model": "tiny", "messages": whole})
 
 
-@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=st.dictionaries(WORDS, VALUES, max_size=4), messages=VALUES)
 def test_any_object(chat: str, body: dict[str, Any], messages: Any) -> None:
     sent(chat, {"max_tokens": 1} | body | {"model": "tiny", "messages": messages})
 
 
-@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(settings=st.dictionaries(WORDS, VALUES, max_size=3))
 def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
     message = {"role": "user", "content": [

@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
     "text as picture": (body(messages=asked("data:image/png;base64,aGVsbG8=")), errors.NotAnImage),
     "half a picture": (body(messages=asked(PICTURE[:-60])), errors.ImageDamaged),
     "a large picture": (
-        body(messages=asked("data:image/png;base64," + "A" * 14_000_000)), errors.ImageTooLarge
+        body(messages=asked("data:image/png;base64," + "A" * 42_000_000)), errors.ImageTooLarge
     ),
     "a picture of ours": (
         body(messages=[*CHAT, CHAT[0] | {"role": "assistant"}, *CHAT]), errors.ImageOutOfPlace
@@ -231,12 +231,24 @@ REFUSED: dict[str, tuple[bytes, type[errors.UserError]]] = {
 }  # fmt: skip
 
 
+BLAMED = {  # the field that the refusal names
+    "another model": "model", "no messages": "messages", "too warm": "temperature",
+    "a form that there is not": "response_format", "a schema that is none": "response_format",
+    "a call that has to be made": "tool_choice", "no length": "max_completion_tokens",
+    "a setting out of range": "rotatek.keep_channels", "half a pixel": "rotatek.max_pixels",
+    "an address": "messages[0].content[1].image_url", "sound": "messages[0].content[0]",
+    "half a picture": "messages[0].content[1].image_url", "a role that there is not": "messages[1]",
+    "a detail that there is not": "messages[0].content[0].image_url.detail",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals(name: str) -> None:
     sent, kind = REFUSED[name]
     with pytest.raises(kind) as refused:
         read_call(sent, ["tiny"], Settings())
     assert "passwd" not in refused.value.message
+    assert refused.value.param == BLAMED.get(name, refused.value.param)
 
 
 @pytest.mark.parametrize(

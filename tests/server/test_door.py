@@ -8,7 +8,6 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 
 import httpx
-import numpy as np
 import openai
 import pytest
 from PIL import Image
@@ -25,7 +24,7 @@ from rotatek.server.request_body import RequestBodies
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.fixtures import Picture, Together
-from tests.server.conftest import asked, client_of, served, tiny_door, uri
+from tests.server.conftest import asked, client_of, served, tiny_door
 
 pytestmark = pytest.mark.slow
 KEYS = ("first-key-of-the-door", "second-key-of-the-door")
@@ -127,16 +126,6 @@ def test_a_later_turn_may_bring_pictures(
     moved = [*first, answer, *other, third[-1], question]
     assert not ask(client, moved).rotatek["warm"], "another picture of a later turn"
     assert ask(client, [*third, question]).rotatek["warm"]
-
-
-def test_a_picture_of_nine_megabytes(client: openai.OpenAI) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (1730, 1730, 3), dtype=np.uint8)
-    address = uri(Image.fromarray(pixels), compress_level=1)
-    assert 8_900_000 < len(address) * 3 / 4 < 10_000_000
-    assert ask(client, asked(address), max_tokens=2).usage.visual_tokens > 0
-    with pytest.raises(openai.APIStatusError) as refused:
-        ask(client, asked("data:image/png;base64," + "A" * 14_000_000))
-    assert refused.value.status_code == 413 and refused.value.code == "image_too_large"
 
 
 def test_refusals_have_the_apis_form(client: openai.OpenAI, picture: Picture) -> None:

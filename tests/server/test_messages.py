@@ -9,7 +9,6 @@ from PIL import Image
 from rotatek import errors
 from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, merged, shaped
 from rotatek.methods.settings import Settings
-from rotatek.server.chat import read_messages
 from rotatek.server.chat_request import Size, read_call
 from rotatek.server.fields import header_of, label_of
 from tests.server.conftest import asked, uri
@@ -202,60 +201,8 @@ def test_names_of_clients_are_tamed() -> None:
     assert label_of("user") == "user" and label_of("x" * 500) == label_of("speed") == "other"
 
 
-PARAMS: dict[str, tuple[dict[str, Any], str]] = {
-    "a temperature": ({"temperature": 7}, "temperature"),
-    "a form": ({"response_format": {"type": "xml"}}, "response_format"),
-    "a schema": (
-        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}},
-        "response_format",
-    ),
-    "a beam": ({"use_beam_search": True}, "use_beam_search"),
-    "a forced call": ({"tool_choice": "required"}, "tool_choice"),
-    "a named call": (
-        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "find"}}},
-        "tool_choice",
-    ),
-    "no model": ({"model": "gpt-4o"}, "model"),
-    "no messages": ({"messages": []}, "messages"),
-    "a length": ({"max_completion_tokens": -1}, "max_completion_tokens"),
-    "a setting": ({"rotatek": {"keep_channels": 7}}, "rotatek.keep_channels"),
-    "a setting of pixels": ({"rotatek": {"max_pixels": "x"}}, "rotatek.max_pixels"),
-    "a switch": ({"stream_options": {"include_usage": 7}}, "stream_options.include_usage"),
-    "an address": (
-        {"messages": asked("https://example.org/a.png")}, "messages[0].content[1].image_url"
-    ),
-    "a broken picture": (
-        {"messages": asked(ADDRESS[:-40])}, "messages[0].content[1].image_url"
-    ),
-    "a detail": (
-        {"messages": [{"role": "user", "content": [image(detail="banana")]}]},
-        "messages[0].content[0].image_url.detail",
-    ),
-    "sound": (
-        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
-        "messages[0].content[0]",
-    ),
-    "a role": ({"messages": [{"role": "critic", "content": "x"}]}, "messages[0]"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PARAMS)
-def test_the_field_at_fault_is_named(name: str) -> None:
-    given, param = PARAMS[name]
-    with pytest.raises(errors.UserError) as refused:
-        read(**given)
-    assert refused.value.param == param
-
-
 def test_lengths_reach_to_the_context() -> None:
     assert read(max_tokens=4096).length == 4096
     assert read(max_tokens=10**12).length == read(max_tokens=16384).length
     assert read(max_tokens=7, max_completion_tokens=9).length == 9
     assert read(max_tokens=7.0).length == 7
-
-
-def test_read_messages_tells_orders_apart() -> None:
-    first = [text("a"), image(), text("b")]
-    second = [image(), text("a"), text("b")]
-    chats = [read_messages([{"role": "user", "content": each}]) for each in (first, second)]
-    assert chats[0] != chats[1] and chats[0].files == chats[1].files

@@ -40,17 +40,3 @@ def test_a_picture_sent_again_is_found_by_its_key_alone(
         assert cached(one, asked(picture(224, 168, seed=6)))[0] == 0
         small = {"extra_body": {"rotatek": {"max_pixels": 9000}}}
         assert cached(one, asked(shown), **small)[0] == 0, "another size"
-
-
-def test_the_answer_is_the_same_and_a_stream_says_it(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
-    with served(tiny_door(vlm)) as address, client_of(address) as client:
-        create: Any = client.chat.completions.create
-        given = {"model": "tiny", "messages": asked(picture(seed=8)), "max_tokens": 8}
-        first, again = create(**given), create(**given)
-        assert first.choices[0].message.content == again.choices[0].message.content
-        options = {"include_usage": True}
-        *_, last = create(**given, stream=True, stream_options=options)
-        assert last.usage == again.usage
-        assert last.usage.prompt_tokens_details.cached_tokens == last.usage.visual_tokens

@@ -84,16 +84,6 @@ def test_a_follow_up_is_warm_and_pictures_may_come_later(
     assert shown.usage.kv_bytes < 0.8 * shown.usage.kv_bytes_full, "it is compressed"
 
 
-def test_tools_go_with_texts_alone(client: openai.OpenAI) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    chat = [
-        user("Find it."),
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "7"},
-    ]
-    assert ask(client, chat).choices[0].message.content
-
-
 def test_a_template_that_wants_a_picture_is_a_sentence(vlm: VisionLanguageModel) -> None:
     own = vlm.tokenizer.chat_template
     vlm.tokenizer.chat_template = "{{ messages[0]['content'][1]['text'] }}"

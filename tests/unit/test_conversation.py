@@ -135,17 +135,6 @@ def _tensors(cache: Any) -> list[torch.Tensor]:
     return [t for layer in cache.layers for t in (layer.keys, layer.values)]
 
 
-def test_divergence_is_measured_while_histories_agree(engine: Engine, picture: Picture) -> None:
-    conversation, _ = _begun(engine, picture)
-    parted = {column.name: column.parted for column in conversation.columns}
-    events = list(engine.follow(conversation, "and then?", 4))
-    for name in COLUMNS:
-        known = [e.kl for e in events if isinstance(e, Token) and e.column == name]
-        assert (known[0] is None) == (name == "baseline" or parted[name])
-    assert not parted["lossless"] and any(parted.values())
-    conversation.close()
-
-
 def test_closing_frees_every_tensor(engine: Engine, picture: Picture) -> None:
     def live() -> int:
         gc.collect()
@@ -218,16 +207,6 @@ def test_typed_control_tokens_stay_text(engine: Engine) -> None:
     special = set(tokenizer.all_special_ids) | {engine.vlm.image_token}
     assert sum(i in special for i in ids) == sum(i in special for i in plain)
     assert typed in tokenizer.decode(ids)
-
-
-def test_confidence_is_the_geometric_mean_of_probabilities(
-    engine: Engine, picture: Picture
-) -> None:
-    events = list(engine.answer(_request(picture), BASELINE))
-    chances = torch.tensor([e.probability for e in events if isinstance(e, Token)])
-    done = next(e for e in events if isinstance(e, Finished))
-    assert bool(((chances > 0) & (chances <= 1)).all())
-    assert done.metrics["confidence"] == pytest.approx(float(chances.log().mean().exp()), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "baseline"])

@@ -1,9 +1,6 @@
 """The engine: events in order, columns side by side, stop, isolation, traces."""
 
 import pickle
-import threading
-from collections.abc import Generator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +22,7 @@ from rotatek.inspect.trace_analysis import (
 from rotatek.methods.channels import RotateK
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TokenPruner
-from tests.fixtures import Picture, at_once, half
-from tests.tiny import tiny_llava
+from tests.fixtures import Picture, half
 
 COLUMNS = {
     "baseline": BASELINE,
@@ -119,60 +115,6 @@ def test_first_token_is_the_same_for_every_channel_method(engine: Engine, pictur
     assert len(first) == 1
 
 
-def test_the_same_request_gives_the_same_answer(engine: Engine, picture: Picture) -> None:
-    runs = []
-    for _ in range(2):
-        events = engine.compare(_request(picture), {"RotateK": Settings()})
-        runs.append([e.token_id for e in events if isinstance(e, Token)])
-    assert runs[0] == runs[1]
-
-
-def test_stop_ends_within_one_token(engine: Engine, picture: Picture) -> None:
-    stop = threading.Event()
-    events = []
-    for event in engine.compare(_request(picture, tokens=50), COLUMNS, stop):
-        events.append(event)
-        if isinstance(event, Token) and event.index == 1:
-            stop.set()
-    tokens = [e for e in events if isinstance(e, Token)]
-    assert max(e.index for e in tokens) <= 1
-    done = [e for e in events if isinstance(e, Finished)]
-    assert len(done) == len(COLUMNS)
-    assert all(e.metrics["stopped"] for e in done)
-
-
-def test_leaving_early_frees_everything(engine: Engine, picture: Picture) -> None:
-    import gc
-
-    import torch
-
-    def live() -> int:
-        gc.collect()
-        tensors = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
-        return sum(1 for t in tensors if t.dim() == 4)
-
-    list(engine.compare(_request(picture), {"RotateK": Settings()}))
-    before = live()
-    run = engine.compare(_request(picture, tokens=40), COLUMNS)
-    for event in run:
-        if isinstance(event, Token) and event.index == 2:
-            break
-    assert isinstance(run, Generator)
-    run.close()
-    assert live() == before
-
-
-def test_eight_visitors_at_once_get_their_own_answers(engine: Engine, picture: Picture) -> None:
-    requests = [_request(picture, seed) for seed in range(8)]
-
-    def answer(request: Request) -> str:
-        events = list(engine.answer(request, Settings.of(tokens="fastv", keep_tokens=0.5)))
-        return next(e.answer for e in events if isinstance(e, Finished))
-
-    alone = [answer(r) for r in requests]
-    assert at_once([partial(answer, request) for request in requests]) == alone
-
-
 def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
     unusable = Settings.of(calibration="nowhere.safetensors")
     (event,) = engine.compare(_request(picture), {"x": unusable})
@@ -221,8 +163,3 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
     assert shares.shape == (4, 2)
     curve = energy_curves(trace, 2, 1, method)["rotatek"]
     assert shares[2, 1] == pytest.approx(curve[8], abs=1e-4)
-
-
-def test_llava_next_runs_the_same_way(picture: Picture) -> None:
-    events = list(Engine(tiny_llava()).compare(_request(picture), COLUMNS))
-    assert sum(isinstance(e, Finished) for e in events) == len(COLUMNS)

@@ -15,7 +15,6 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import step_graph
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import decode, prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -245,21 +244,3 @@ def test_training_and_other_caches_are_left_alone(
         )  # fmt: skip
     qwen.model.generate(**inputs, max_new_tokens=4, do_sample=False)
     assert not recorded
-
-
-def test_a_loop_of_ones_own_is_replayed_too(
-    qwen: VisionLanguageModel, picture: Picture, recorded: list
-) -> None:
-    embedded = qwen.embed(qwen.prompt(make_request(picture(120, 90), "what is it?", NEW)))
-    cache = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
-    logits, _ = prefill(qwen, embedded, cache)
-    steps = list(decode(qwen, embedded, cache, logits, NEW))
-    assert len(steps) > 3 and [graph.replays for graph in recorded] == [len(steps) - 2]
-    apart = RotateKCache(qwen.model, embedded.inputs(), Settings.of())
-    apart.release_steps()
-    logits, _ = prefill(qwen, embedded, apart)
-    wanted = list(decode(qwen, embedded, apart, logits, NEW))
-    assert [step.tokens for step in steps] == [step.tokens for step in wanted]
-    assert len(recorded) == 1 and not any(layer.text.static for layer in apart.layers)
-    with pytest.warns(DeprecationWarning, match="hand_over is now release_steps"):
-        apart.hand_over()

@@ -115,17 +115,6 @@ def test_penalties_and_biases() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_ties_are_cut_alike_in_batches_of_any_size() -> None:
-    """Logits of 16 bits are often equal; of equal ones those with the lower numbers stay."""
-    logits = logits_like(40, 500).bfloat16().float()
-    own = Sampling(temperature=1.0, top_p=0.5, seed=1)
-    together = warped(logits, [own] * 40)
-    for place in range(40):
-        assert torch.equal(warped(logits[place : place + 1], [own])[0], together[place])
-    even = warped(torch.zeros(1, 8), [Sampling(temperature=1.0, top_p=0.49)])
-    assert (even > float("-inf")).nonzero()[:, 1].tolist() == [0, 1, 2, 3]
-
-
 def test_rows_of_every_kind_in_one_step_are_chosen_as_alone(vlm: VisionLanguageModel) -> None:
     from rotatek.engine.token_choice import TokenChoice
 
@@ -163,17 +152,6 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     assert refused.value.name == next(iter(wrong))
 
 
-def test_what_is_told_of_a_sampling() -> None:
-    assert GREEDY.as_dict() == {} == Sampling(seed=4).as_dict() and GREEDY.seeded() is GREEDY
-    drawn = Sampling(temperature=0.5, logit_bias={"3": 1}).seeded()  # type: ignore[arg-type]
-    assert drawn.seed is not None and drawn.seeded() == drawn
-    assert drawn.as_dict() == {
-        "temperature": 0.5, "seed": drawn.seed, "logit_bias": {"3": 1.0}
-    }  # fmt: skip
-    assert Sampling(temperature=0.5).seeded() != Sampling(temperature=0.5).seeded()
-    assert Sampling(top_k=-1).top_k == 0 and not Sampling(temperature=1e-9).draws
-
-
 # -- whole answers -----------------------------------------------------------------------------
 
 
@@ -209,22 +187,6 @@ def test_a_crowd_changes_no_answer(
     assert engine.state().tokens > 2 * engine.state().steps
     said = {str(answers) for answers in alone}
     assert len(said) > 4, "chance has a part in them, and pictures are three"
-
-
-def test_greedy_answers_are_bit_equal_beside_others(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
-    """A greedy request says of itself what it says in a process without a sampler's row."""
-    request = asked(picture, 1, GREEDY)
-    alone = [e for e in Engine(vlm).answer(request, BASELINE) if isinstance(e, Token)]
-    engine = Engine(vlm)
-    events = engine.answer(asked(picture, 1, Sampling(temperature=1.5, seed=9), 40), BASELINE)
-    next(e for e in events if isinstance(e, Token))  # it goes on in the same steps
-    beside = [e for e in engine.answer(request, BASELINE) if isinstance(e, Token)]
-    assert [(e.token_id, e.probability) for e in beside] == [
-        (e.token_id, pytest.approx(e.probability, rel=1e-5)) for e in alone
-    ]
-    events.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("settings", [BASELINE, Settings.of(keep_channels=0.25)])

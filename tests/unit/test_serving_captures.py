@@ -22,7 +22,6 @@ from rotatek.engine.sequences import Sequence
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.launches import Launches
 from tests.tiny import tiny_qwen
 
 CLIENTS = 64
@@ -144,72 +143,3 @@ def test_places_for_those_who_are_expected_cost_nobody_his_answer(
         assert len(batch.order) == places
         answers.append([pick.token for pick in iter(partial(scheduler.next, one), None)])
     assert answers[0] == answers[1] == answers[2]
-
-
-def test_a_step_that_was_captured_makes_no_prompt_bold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prefill takes twice what a step takes before it gives way: a replayed one, however long one
-    takes that is launched kernel by kernel, or captured, because a row has joined."""
-    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.cache.step_graph.capture", Idle)
-    monkeypatch.setattr("rotatek.cache.step_graph.capturable", lambda _: True)
-    vlm = tiny_qwen()
-    seats = [seat(vlm, 0, MIXED[1]) for _ in range(5)]
-    passes = Passes(vlm)
-
-    class Watch:
-        def __init__(self, _: Any) -> None:
-            self.seconds = 0.01
-
-        def __enter__(self) -> "Watch":
-            self.before = passes.count
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.seconds = 0.01 if passes.count == self.before else 1.0
-
-    monkeypatch.setattr("rotatek.engine.scheduler.LEAST_S", {})
-    monkeypatch.setattr("rotatek.engine.scheduler.Stopwatch", Watch)
-    scheduler = Scheduler(vlm)
-    scheduler.graphs = True
-    patience = []
-    for one in seats:
-        one.limit = 100
-        scheduler.join([one])
-        for _ in range(4):
-            scheduler.next(seats[0])
-            patience.append(scheduler._patience())
-    assert passes.count == 2 * scheduler.captures == 4  # four rows, then more
-    assert max(patience[:4]) > 2.0 and max(patience[4:]) == pytest.approx(0.03)
-    scheduler.leave(seats)
-
-
-@pytest.mark.parametrize("rows", [1, 12])
-def test_beside_the_graph_a_step_is_a_few_operations(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many rows: tokens and positions go over in one transfer and come back in another; and
-    the next step runs before the last one's tokens are delivered."""
-    monkeypatch.setattr(VisionLanguageModel, "stop_ids", frozenset())
-    monkeypatch.setattr("rotatek.cache.step_graph.capture", Idle)
-    monkeypatch.setattr("rotatek.cache.step_graph.capturable", lambda _: True)
-    Idle.made = []
-    vlm = tiny_qwen()
-    scheduler = Scheduler(vlm)
-    scheduler.graphs = True
-    seats = [seat(vlm, number, MIXED[1]) for number in [0] * rows]
-    for one in seats:
-        one.limit = 100
-    scheduler.join(seats)
-    for _ in range(4):
-        for one in seats:
-            scheduler.next(one)
-    before = scheduler.counters.steps
-    with Launches() as found:
-        for one in seats:
-            scheduler.next(one)
-    assert found.count <= 9 and scheduler.counters.steps == before + 1
-    assert scheduler._pending is not None
-    assert Idle.made[-1].replays == before + 1  # one was eager, and one is under way
-    scheduler.leave(seats)
-    assert scheduler._pending is None and scheduler.counters.steps == before + 2
-    assert scheduler.running == scheduler.bytes == 0

@@ -11,21 +11,18 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.attention import stoppable
 from rotatek.bridge.fitness import decoder_layers
-from rotatek.cache import device_timing, shared_prefill
+from rotatek.cache import device_timing
 from rotatek.cache.device_timing import Pace
-from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine import scheduler, steps
+from rotatek.engine import scheduler
 from rotatek.engine.decode import prefill
 from rotatek.engine.device_turns import YieldToDecode
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.engine.prefill import empty_cache, fill, plan_for
-from rotatek.engine.sequences import Sequence
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from tests.fixtures import Picture
-from tests.launches import Launches
 from tests.tiny import tiny_qwen
 
 LAYER_S = {"step": 0.001, "prompt": 0.015}
@@ -149,70 +146,6 @@ def test_a_prefill_gets_its_share_behind_the_step_that_is_under_way(
     turned = [after - before for before, after in zip([0.0, *gone], gone, strict=False)]
     assert len(gone) > 5 and max(turned) <= patience + 2 * work + 0.1 + 1e-9
     assert 200 * work / device.now > 0.9 * scheduler.SHARE / (scheduler.SHARE + 1)
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_prefill_waits_for_the_device_once(
-    columns: int, picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many layers; several caches are timed by marks, and a single one needs none."""
-    vlm, waits, watches = tiny_qwen(), list[str](), list[str]()
-    monkeypatch.setattr("rotatek.engine.decode.synchronise", lambda _: waits.append("prefill"))
-    monkeypatch.setattr(device_timing, "synchronise", lambda _: waits.append("layer"))
-
-    class Watch(device_timing.Stopwatch):
-        def __enter__(self) -> device_timing.Stopwatch:
-            watches.append("watch")
-            return super().__enter__()
-
-    monkeypatch.setattr(shared_prefill, "Stopwatch", Watch)
-    embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
-    plan = plan_for(vlm, embedded, BASELINE.pruning)
-    kinds = [Settings.of(keep_channels=0.25), BASELINE][:columns]
-    caches = [empty_cache(vlm, embedded, kind, plan) for kind in kinds]
-    _, ms = fill(vlm, embedded, plan, caches)
-    assert waits == ["prefill"] and len(ms) == columns and min(ms) > 0
-    marks = columns * plan.layers + 1  # each layer of each cache, and the end of ours
-    assert len(watches) == (marks if columns > 1 else 0)
-
-
-def test_filling_a_layer_is_six_copies(picture: Picture) -> None:
-    """Keys, Values, window queries and the text's two, and how long the text is; nothing is laid
-    again that is as long as it should be."""
-    vlm, counts = tiny_qwen(), list[int]()
-    embedded = vlm.embed(vlm.prompt(make_request(picture(90, 120), "?", 1)))
-    plan = plan_for(vlm, embedded, BASELINE.pruning)
-    full = RotateKCache(vlm.model, embedded.inputs(), BASELINE, plan=plan)
-    for cache in (DynamicCache(), full):
-        with Launches() as found:
-            prefill(vlm, embedded, cache)
-        counts.append(found.count)
-    assert counts[1] - counts[0] < (6 - 2 + 1) * plan.layers  # a plain cache copies two
-
-
-def test_first_tokens_are_chosen_before_the_turn(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The device is asked for them while others have theirs."""
-    engine, chosen, own = Engine(tiny_qwen()), threading.Event(), steps.chosen
-
-    def choose(*given: Any) -> Any:
-        chosen.set()
-        return own(*given)
-
-    monkeypatch.setattr("rotatek.engine.scheduler.chosen", choose)
-    embedded = engine.vlm.embed(engine.vlm.prompt(make_request(picture(90, 120), "?", 2)))
-    logits, _ = prefill(engine.vlm, embedded, cache := DynamicCache())
-    plan = plan_for(engine.vlm, embedded, BASELINE.pruning)
-    one = Sequence("one", BASELINE, cache, plan, embedded)
-    one.start(logits, 2)
-    joining = threading.Thread(target=engine.scheduler.join, args=([one],))
-    with engine.scheduler._turns:
-        joining.start()
-        assert chosen.wait(60) and not one.sampled
-    joining.join(60)
-    assert len(one.sampled) == 1
-    engine.scheduler.leave([one])
 
 
 @pytest.mark.parametrize("settings", [{"keep_channels": 0.25}, {"smaller": 4}])

@@ -9,15 +9,12 @@ import torch
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import decode
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
-from rotatek.engine.pools import coarse
-from rotatek.engine.store_tensors import taken_apart
 from rotatek.inputs.request import make_request
 from rotatek.models import VisionLanguageModel
 from tests.launches import Launches
@@ -141,28 +138,6 @@ def test_a_wider_head_moves_nobody_where_another_layer_has_one_as_wide(
         before = batch.moved
         batch.join([caches[1]], ROOM)
         assert (batch.moved > before) == moves
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_pools_hold_little_that_is_nobodys(vlm: VisionLanguageModel, kind: str) -> None:
-    """Rows of one setting need about as much in all layers together: a full group's pools hold a
-    quarter more than its rows brought, at most, and all of it is counted."""
-    caches = [filled(vlm, KINDS[kind], 3 * n).cache for n in range(8)]  # pictures of one size
-    parts = [taken_apart(layer.store) for cache in caches for layer in cache.layers]
-    flat = [one.tensor for each in parts if each is not None for one in each.flat.values()]
-    batch = RunningBatch(DynamicCache(config=vlm.model.config))
-    batch.join(caches, 0)
-    pools = [t for group in batch._groups.values() for t in group.pools._pools.values()]
-    assert 0 < storage_bytes(pools) <= 1.25 * sum(t.nbytes for t in flat)
-    stacked = [t for layer in batch.layers for s in layer.groups for t in s.tensors()]
-    tables = [t for group in batch._groups.values() for t in group.pools.tables.values()]
-    assert batch.bytes == storage_bytes([*stacked, *tables, *pools]) > storage_bytes(pools)
-
-
-def test_room_is_an_eighth_too_large_at_most() -> None:
-    for size in range(1 << 11, 1 << 15, 97):
-        assert size <= coarse(size) <= 1.125 * size
-        assert coarse(size) % 256 == 0
 
 
 @pytest.fixture
