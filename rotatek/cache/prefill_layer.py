@@ -232,7 +232,7 @@ class PlannedLayer(CompressedLayer):
                 return
             seen = states.cached("seen", lambda: states.taken(order))
         filling, metric = self.filling, None
-        if filling.method.weighs_values:
+        if filling.method.times_smaller is not None:
             metric = output_metric(module, key)
         basis = None if filling.bases is None else filling.bases[self.index]
         whole = seen is states

@@ -452,7 +452,7 @@ class RotateKCache(RewindableCache):
         """What the cache reads with all others of its model and none holds: the output metrics of
         the model."""
         model = self._model()
-        if model is not None and self.settings.channels.weighs_values:
+        if model is not None and self.settings.channels.times_smaller is not None:
             yield from held_metrics(model)
 
     def bytes(self) -> ByteCount:

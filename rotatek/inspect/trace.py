@@ -27,9 +27,8 @@ class LayerTrace:
 
     keys: float16 [Hkv, n, d] post-RoPE; token: int32 [n] number of each among all visual tokens;
     mean: [Hkv, d]; covariance: [Hkv, d, d] over every visual token; queries: float16 [Hq, W, d];
-    value_energy: eigenvalues [Hkv, d] of the Values' covariance, in the output metric where the
-    run's settings knew it; count: the layer's visual tokens; answer: float16 [S, Hq, d], the query
-    that chose each recorded token of the answer.
+    count: the layer's visual tokens; answer: float16 [S, Hq, d], the query that chose each recorded
+    token of the answer.
     """
 
     keys: NDArray[np.float16]
@@ -37,7 +36,6 @@ class LayerTrace:
     mean: Floats
     covariance: Floats
     queries: NDArray[np.float16]
-    value_energy: Floats
     count: int
     answer: NDArray[np.float16]
 
@@ -108,12 +106,11 @@ def _group(trace: LayerTrace, queries: NDArray, head: int) -> Floats:
 
 @dataclass
 class TraceRecorder:
-    """Collects a `Trace` of sample 0 while a cache fills and answers; one covariance a layer, two
-    matrix products and, for each answer token, one copied query row."""
+    """Collects a `Trace` of sample 0 while a cache fills and answers; one covariance a layer
+    and, for each answer token, one copied query row."""
 
     limit: int
     layers: list[LayerTrace] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)  # covariances [Hkv, d, d], on the device
     answer: AnswerRows = field(default_factory=AnswerRows)
     itemsize: int = 2
     done: bool = False
@@ -125,7 +122,6 @@ class TraceRecorder:
         token = torch.arange(0, count, step)
         mean, covariance = rotation.centred_covariance(states.keys[:1], states.lengths[:1])
         queries = states.queries[0][:, states.window_alive[0]]
-        self.values.append(_value_covariance(states))
         self.itemsize = states.keys.element_size()
         self.layers.append(
             LayerTrace(
@@ -134,7 +130,6 @@ class TraceRecorder:
                 mean=_numpy(mean[0]),
                 covariance=_numpy(covariance[0]),
                 queries=_numpy(queries, torch.float16),
-                value_energy=np.zeros(mean.shape[1:], dtype=np.float32),
                 count=count,
                 answer=np.zeros((0, *states.queries.shape[1::2]), dtype=np.float16),
             )
@@ -163,30 +158,17 @@ class TraceRecorder:
         """
         recorded = [self.answer.rows.get(layer, []) for layer in range(len(self.layers))]
         whole = min(map(len, recorded))  # a stopped answer may end inside a step
-        covariances = (one.double().cpu() for one in self.values)  # of layers that differ in width
-        spectra = (torch.linalg.eigvalsh(one).flip(-1).clamp(min=0) for one in covariances)
-        energies = [spectrum.float().numpy() for spectrum in spectra]
         self.done = True
         layers = []
-        for trace, rows, energy in zip(self.layers, recorded, energies, strict=True):
+        for trace, rows in zip(self.layers, recorded, strict=True):
             token = trace.token
             if kept is not None and trace.count == int(kept.sum()):
                 token = np.flatnonzero(kept).astype(np.int32)[token]
             answer = _numpy(torch.stack(rows[:whole]), torch.float16) if whole else trace.answer
-            layers.append(replace(trace, token=token, value_energy=energy, answer=answer))
-        self.values.clear()
+            layers.append(replace(trace, token=token, answer=answer))
         steps = (0, *self.answer.steps[:whole])
         self.answer = AnswerRows()
         return Trace(tuple(layers), grids, visual_tokens, steps, self.itemsize)
-
-
-def _value_covariance(states: LayerStates) -> Tensor:
-    """[Hkv, d, d] of sample 0's Values, in the output metric where it is known."""
-    _, covariance = rotation.centred_covariance(states.values[:1], states.lengths[:1])
-    if states.value_metric is None:
-        return covariance[0]
-    root = states.value_metric[0]
-    return root @ covariance[0] @ root
 
 
 def _numpy(tensor: Tensor, dtype: torch.dtype = torch.float32) -> NDArray:

@@ -81,7 +81,7 @@ def head_view(
     total = axes.spectrum.sum().clamp(min=1e-30)
     return HeadView(
         raw=states.keys.abs().numpy(),
-        rotated=((states.keys - states.mean) @ axes.forward).abs().numpy(),
+        rotated=((states.keys - states.mean) @ axes.basis).abs().numpy(),
         spectrum=(axes.spectrum / total).numpy(),
         k=channels_kept(len(axes.spectrum), method.key_share) if k is None else k,
         token=trace.layers[layer].token,
@@ -133,8 +133,8 @@ def _attention(states: HeadStates, axes: Axes, query: Tensor, k: int) -> Attenti
     """Scores of query rows [G, d] against a head's full Keys, and against its first k channels."""
     scale = states.keys.shape[-1] ** -0.5
     exact = (query @ states.keys.T) * scale  # [G, n]
-    kept = (states.keys - states.mean) @ axes.forward[:, :k]  # [n, k]
-    small = (query @ axes.back[:, :k]) @ kept.T
+    kept = (states.keys - states.mean) @ axes.basis[:, :k]  # [n, k]
+    small = (query @ axes.basis[:, :k]) @ kept.T
     approximate = (small + (query @ states.mean)[:, None]) * scale
     spread = (exact - exact.mean(-1, keepdim=True)).norm().clamp(min=1e-12)
     return AttentionView(
@@ -210,16 +210,9 @@ def _by_form(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tenso
 
 def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
-    return _widths(method, energies, method.key_widths)
-
-
-def _widths(
-    method: ChannelMethod, energies: Floats, work: Callable[[Tensor], Tensor]
-) -> NDArray[np.int32]:
-    """The result of `work` for all heads at once where they share a budget."""
-    if method.adapts:
-        return work(torch.from_numpy(energies)).numpy()
-    return _by_form(energies, lambda own, _: work(own))
+    if method.times_smaller is not None:  # all heads share a budget
+        return method.key_widths(torch.from_numpy(energies)).numpy()
+    return _by_form(energies, lambda own, _: method.key_widths(own))
 
 
 def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
@@ -238,12 +231,6 @@ def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) 
     return None if level is None else level / total
 
 
-def value_widths(trace: Trace, method: ChannelMethod) -> NDArray[np.int32]:
-    """Value channels that each head keeps, [layers, kv heads]."""
-    energies = _joined([layer.value_energy / max(1, layer.count) for layer in trace.layers])
-    return _widths(method, energies, method.value_widths)
-
-
 def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
     """Captured energy [layers, kv heads] at the method's widths; energies: `spectra`."""
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
@@ -253,15 +240,13 @@ def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
 
 def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
     """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
-    keys, values = key_widths(method, energies), value_widths(trace, method)
+    keys = key_widths(method, energies)
     counts = np.array([layer.count for layer in trace.layers])[:, None]
 
     def of(own: Tensor, rows: NDArray[np.bool_]) -> Tensor:
         heads = own.shape[1]
-        kept, held, count = (
-            torch.from_numpy(part[rows, :heads]) for part in (keys, values, counts)
-        )
-        return method.head_bytes(kept, held, count, own.shape[-1], trace.itemsize)
+        kept, count = (torch.from_numpy(part[rows, :heads]) for part in (keys, counts))
+        return method.head_bytes(kept, count, own.shape[-1], trace.itemsize)
 
     return _by_form(energies, of)
 

@@ -273,22 +273,15 @@ def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Set
     held = parts["visual_keys"] + parts["visual_values"] + parts["bases"]
     energies = trace_analysis.spectra(trace, method)
     assert trace_analysis.bytes_map(trace, method, energies).sum() == held
-    for layer, row, values in zip(
-        cache.layers,
-        trace_analysis.key_widths(method, energies),
-        trace_analysis.value_widths(trace, method),
-        strict=True,
-    ):
-        visual = layer.store.visual
-        assert (row == visual.keys.shape[-1]).all()
-        assert (values == visual.values.shape[-1]).all()
+    widths = trace_analysis.key_widths(method, energies)
+    for layer, row in zip(cache.layers, widths, strict=True):
+        assert (row == layer.store.visual.keys.shape[-1]).all()
 
 
 def test_uniform_widths_need_no_spectrum(trace: Trace) -> None:
     energies = trace_analysis.spectra(trace, RotateK())
     assert (trace_analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()
     assert (trace_analysis.key_widths(ThinK(keep=0.5), energies) == 16).all()
-    assert (trace_analysis.value_widths(trace, RotateK()) == D).all()
 
 
 def test_maps_say_what_the_heads_say(trace: Trace) -> None:

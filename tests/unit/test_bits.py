@@ -93,7 +93,7 @@ def depths(visual: Visual) -> list[Tensor]:
 def test_smaller_stands_for_what_it_replaces() -> None:
     one = RotateK(smaller=16)
     assert RotateK(smaller=16, keep=0.1) == one
-    assert one.nominal_share == one.key_share == one.value_share == 1 / 16
+    assert one.nominal_share == one.key_share == 1 / 16
     assert one.with_share(1 / 8).smaller == 8 and one.with_share(0.0).smaller == 64
     assert one.of_paper() == RotateK() == RotateK(smaller=0)
     assert title_of(Settings(channels=one)) == "RotateK (16 times smaller)"

@@ -300,9 +300,7 @@ def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: to
     store = method.compress(layer)
     found = list(store.tensors())
     widths = method.key_widths(torch.ones(1, HEADS, D))
-    ahead = method.head_bytes(
-        widths, method.value_widths(torch.ones(1, HEADS, D)), torch.tensor([[N]]), D, dtype.itemsize
-    )
+    ahead = method.head_bytes(widths, torch.tensor([[N]]), D, dtype.itemsize)
     assert 2 * int(ahead.sum()) == storage_bytes(t for _, t in found) - bytes_of(found, "lengths")
     if method.form != "" and method.name != "full":
         assert store.read().keys.dtype == store.read().values.dtype == dtype
@@ -315,7 +313,7 @@ def test_two_bits_are_three_with_their_scales() -> None:
     tokens, widths = torch.tensor([[3200]]), torch.full((1, 1), 128)
 
     def each(method: ChannelMethod) -> float:
-        return float(method.head_bytes(widths, widths, tokens, 128, 2).sum()) / 3200
+        return float(method.head_bytes(widths, tokens, 128, 2).sum()) / 3200
 
     assert [each(Kivi(bits=bits)) for bits in ("2", "4")] == [96, 160]
     assert [each(TurboQuant(bits=bits)) for bits in ("1", "2", "3")] == [36, 68, 100]

@@ -24,7 +24,6 @@ from rotatek.methods.options import Option, flat, options_of
 from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
 from rotatek.methods.tokens import FastV
 from rotatek.models import VisionLanguageModel
-from rotatek.page.api import one_budget
 from rotatek.page.links import decode
 from rotatek.server.chat_request import settings_of as from_call
 from tests.fixtures import Picture
@@ -230,6 +229,4 @@ def test_a_comparison_refuses_what_no_column_takes() -> None:
     """The share of the other columns follows from the budget, so it cannot be set for them."""
     with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
         columns({"channels": "kivi", "keep_channels": "0.1"})
-    with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
-        one_budget(["kivi", "rotatek"], {"tokens": "none", "keep_channels": 0.1})
     assert columns({"recovery": "mean"})["spark"] == columns({"recovery": "mean "})["spark"]

@@ -100,13 +100,11 @@ class Axes:
     """The basis in which a method that rotates stores a head.
 
     Args:
-        forward: [d, d] F: a centred Key k becomes k F, most important channel first.
-        back: [d, d] B: a query q becomes q B.
+        basis: [d, d], onto whose columns centred Keys and queries are projected, by importance.
         spectrum: [d] falling eigenvalues, the (weighted) energy of each channel.
     """
 
-    forward: Tensor
-    back: Tensor
+    basis: Tensor
     spectrum: Tensor
 
 
@@ -166,27 +164,12 @@ class ChannelMethod(Method):
         """Precomputed eigenvectors [Hkv, d, d] of each layer, from a file of an option."""
         return None
 
-    @property
-    def weighs_values(self) -> bool:
-        """Whether `compress` uses `LayerStates.value_metric`, which takes time to compute."""
-        return False
-
     # Its nominal share
 
     @property
     def key_share(self) -> float:
         """Share of the Key channels that stay."""
         return self.kept
-
-    @property
-    def value_share(self) -> float:
-        """Share of the Value channels that stay."""
-        return 1.0
-
-    @property
-    def adapts(self) -> bool:
-        """Whether heads have different widths, and `key_share` is their mean."""
-        return False
 
     @property
     def times_smaller(self) -> float | None:
@@ -201,8 +184,8 @@ class ChannelMethod(Method):
 
     @property
     def nominal_share(self) -> float:
-        """Share of Keys and Values together, as the paper counts it."""
-        return (self.key_share + self.value_share) / 2
+        """Share of Keys and Values together, as the paper counts it: all Values stay."""
+        return (self.key_share + 1) / 2
 
     @property
     def stores_everything(self) -> bool:
@@ -304,15 +287,10 @@ class ChannelMethod(Method):
     def key_widths(self, spectra: Tensor) -> Tensor:
         """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d].
 
-        Where widths adapt, spectra are those of all heads, negative where a layer lacks a head or a
+        With `smaller`, spectra are those of all heads, negative where a layer lacks a head or a
         channel; else of layers alike.
         """
         kept = channels_kept(spectra.shape[-1], self.key_share)
-        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
-
-    def value_widths(self, spectra: Tensor) -> Tensor:
-        """Value channels of every head, int32 [layers, heads], from spectra [layers, heads, d]."""
-        kept = channels_kept(spectra.shape[-1], self.value_share)
         return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
@@ -328,19 +306,16 @@ class ChannelMethod(Method):
         """
         return None
 
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Bytes of every head, int64 [layers, heads].
 
         Args:
             keys: Key channels that every head stores, [layers, heads].
-            values: Value channels, in the same shape.
             tokens: visual tokens of each layer, [layers, 1].
             d: head width.
             itemsize: bytes of a cached number.
         """
-        return itemsize * tokens.long() * (keys.long() + values.long())
+        return itemsize * tokens.long() * (keys.long() + d)
 
 
 def keep_option(help: str) -> Any:

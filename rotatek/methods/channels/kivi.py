@@ -192,9 +192,7 @@ class Kivi(PackedMethod):
             group,
         )
 
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Codes, a scale and a zero point for every group, and the recent tokens."""
         tokens, group = tokens.long().expand(keys.shape), int(self.group)
         recent = tokens.clamp(max=int(self.residual))

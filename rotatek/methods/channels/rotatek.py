@@ -198,19 +198,14 @@ class RotateK(ChannelMethod):
         return None if self.calibration is None else load_bases(self.calibration, layers)
 
     @property
-    def weighs_values(self) -> bool:
-        """Values that get bits are rotated in the output projection's metric."""
-        return self.smaller is not None
-
-    @property
     def key_share(self) -> float:
         """Share of the Key channels, or of their bytes, that stays."""
         return self.keep if self.smaller is None else 1 / self.smaller
 
     @property
-    def value_share(self) -> float:
-        """All of the Value channels, or the share of their bytes that stays."""
-        return 1.0 if self.smaller is None else 1 / self.smaller
+    def nominal_share(self) -> float:
+        """As the paper counts it; with `smaller`, of bytes."""
+        return super().nominal_share if self.smaller is None else 1 / self.smaller
 
     @property
     def times_smaller(self) -> float | None:
@@ -227,11 +222,6 @@ class RotateK(ChannelMethod):
     def with_share(self, share: float) -> Self:
         """The same method at a nominal share, which bytes are of Keys and Values alike."""
         return super().with_share(share) if self.smaller is None else self.with_keep(share)
-
-    @property
-    def adapts(self) -> bool:
-        """Bits give each head what its spectrum earns."""
-        return self.smaller is not None
 
     @property
     def extensions(self) -> str:
@@ -271,7 +261,7 @@ class RotateK(ChannelMethod):
         basis, spectrum = rotation.full_basis(head.covariance, sigma)
         raw = rotation.logit_weights(head.queries[None], 1)[0, 0]
         mean = raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5
-        return Axes(basis, basis, spectrum * mean**2)
+        return Axes(basis, spectrum * mean**2)
 
     def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
         """Exact at every width: the spectrum's running share."""
@@ -279,11 +269,12 @@ class RotateK(ChannelMethod):
 
     def key_widths(self, spectra: Tensor) -> Tensor:
         """The same for all heads; with bits, channels that get any."""
-        return self._widths(spectra, self.keep)
-
-    def value_widths(self, spectra: Tensor) -> Tensor:
-        """As `key_widths`, of the Values."""
-        return self._widths(spectra, 1.0)
+        depths = self.key_bits(spectra)
+        if depths is not None:
+            return (depths > 0).sum(-1, dtype=torch.int32)
+        rows = heads_of(spectra)
+        kept = [torch.full(r.shape[:1], channels_kept(r.shape[-1], self.keep)) for r in rows]
+        return beside([each.int() for each in kept], spectra)
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
         """Bits of every rotated channel, by its spectrum alone."""
@@ -312,21 +303,11 @@ class RotateK(ChannelMethod):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
-    def _widths(self, spectra: Tensor, keep: float) -> Tensor:
-        depths = self.key_bits(spectra)
-        if depths is not None:
-            return (depths > 0).sum(-1, dtype=torch.int32)
-        rows = heads_of(spectra)
-        kept = [torch.full(row.shape[:1], channels_kept(row.shape[-1], keep)) for row in rows]
-        return beside([each.int() for each in kept], spectra)
-
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Keys, Values, bases and means."""
         if self.smaller is not None:
             return (2 * itemsize * d * tokens / self.smaller).long().expand_as(keys)
-        total = super().head_bytes(keys, values, tokens, d, itemsize)
+        total = super().head_bytes(keys, tokens, d, itemsize)
         return total + itemsize * d * keys.amax(1, keepdim=True).long() + 4 * d
 
 

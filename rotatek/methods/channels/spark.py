@@ -160,11 +160,9 @@ class SparK(ChannelMethod):
             norms if signs is not None else None,
         )
 
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Keys and Values, each token's mask and fill, and what signs take."""
-        total = super().head_bytes(keys, values, tokens, d, itemsize)
+        total = super().head_bytes(keys, tokens, d, itemsize)
         total = total + tokens.long() * (packed_width(d, 1) + itemsize)
         if self.recovery == "sign":
             total = total + tokens.long() * -(-(d - keys.long()) // BYTE) + 4 * d

@@ -199,9 +199,7 @@ class TurboQuant(PackedMethod):
             states.keys.dtype,
         )
 
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Codes and norms for every token's Key and Value, and which channels are loud."""
         every = [parts_of(d, bits) for bits in self.each]
         token = sum(packed_width(size, bits) + 2 for parts in every for size, bits in parts)

@@ -220,9 +220,7 @@ class VidKV(ChannelMethod):
         codes = (groups / size).round().clamp(-1, 1)
         return codes + 1, mean_size(groups, alive & (codes != 0))
 
-    def head_bytes(
-        self, keys: Tensor, values: Tensor, tokens: Tensor, d: int, itemsize: int
-    ) -> Tensor:
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
         """Codes, three scales for every group of channels, and which channels are loud."""
         tokens, half = tokens.long().expand(keys.shape), d // 2
         groups = -(-tokens // int(self.group))
