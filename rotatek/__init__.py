@@ -14,8 +14,6 @@ Public names load on first use, so that importing the package stays instant.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.moved import install
-
 if TYPE_CHECKING:
     from rotatek.bridge.attention import prepare
     from rotatek.cache.rotatek_cache import RotateKCache
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
     from rotatek.models import load
     from rotatek.pictures import Pictures
-
-install()
 
 __version__ = "0.1.0"
 __all__ = [

@@ -44,7 +44,6 @@ from rotatek.cache.token_plan import (
 )
 from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
 from rotatek.methods.settings import USUAL, Settings
-from rotatek.moved import warn_renamed
 
 log = logging.getLogger(__name__)
 
@@ -133,11 +132,6 @@ class RotateKCache(RewindableCache):
         """Leave one-token steps to the caller, who may reserve capacity and capture them."""
         self._thaw()
         self._steps = None
-
-    def hand_over(self) -> None:
-        """The older name of `release_steps`, for one release."""
-        warn_renamed("hand_over", "release_steps")
-        self.release_steps()
 
     def reserve_ahead(self, tokens: int) -> None:
         """Reserve capacity for so many tokens before the first captured step; by default 128, which

@@ -26,7 +26,6 @@ SHIPPED = sorted(
 FLOORS = {
     "rotatek.errors": 0,
     "rotatek.paths": 0,
-    "rotatek.moved": 0,
     "rotatek.bridge": 1,
     "rotatek.inputs": 1,
     "rotatek.methods": 2,
