@@ -17,106 +17,61 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .text_attention import end_split, read_text
-from .tiles import dot, load_columns, load_rows, project, store_columns, tile_step
+from .tiles import load_columns, load_rows, project, store_columns, tile_step
 
 
 @triton.jit
 def _attend_visual(
-    p_q, p_keys, p_values, p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
-    p_key_widths, p_key_offsets, p_value_widths, p_value_offsets, d_keys, d_values,
-    s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn, s_rb, s_rh, s_rd, s_rk,
+    p_q, p_keys, p_values, p_basis, p_index, d_keys, d_values,
+    s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
     i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
-    KT: tl.constexpr, VT: tl.constexpr, PT: tl.constexpr, KPREC: tl.constexpr,
+    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr,
+    TT: tl.constexpr, PT: tl.constexpr, KPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, STAGES: tl.constexpr, ONE_TILE: tl.constexpr,
-    KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr,
     PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Visual tiles of one head from token lo, lo < hi, every `visual_step`: (max, sum, accs).
-
-    accs: as `weigh_values` takes them, in the Values' own basis.
-    """
-    PACK: tl.constexpr = 1 if PACKED is None else 2
-    k = K if KEY_PAIRS is None else K // 2
-    r = R // PACK
-    if p_key_widths is not None:
-        k = tl.multiple_of(tl.load(p_key_widths + i_bh), ALIGN)
-        s_kn = k
-        p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_bh).to(tl.int64), ALIGN)
-    else:
-        p_k = p_keys + i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh
-    if p_value_widths is not None:
-        r = tl.multiple_of(tl.load(p_value_widths + i_bh), ALIGN)
-        s_vn = r
-        p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_bh).to(tl.int64), ALIGN)
-    else:
-        p_v = p_values + i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh
-    p_k += lo.to(tl.int64) * s_kn
-    p_v += lo.to(tl.int64) * s_vn
-    if p_value_scale is not None:
-        p_value_scale += i_b.to(tl.int64) * s_sb + i_h.to(tl.int64) * s_sh
-        p_value_scale += lo.to(tl.int64) * s_sn
-        top = tl.load(p_value_top + i_bh)
+    """Visual tiles of a head from token lo, lo < hi, every `visual_step`: (max, sum, [DP, GP])."""
+    p_k = p_keys + i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh + lo.to(tl.int64) * s_kn
+    p_v = p_values + i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh + lo.to(tl.int64) * s_vn
     if p_basis is not None:
         p_basis += i_b.to(tl.int64) * s_rb + i_h.to(tl.int64) * s_rh
     if p_index is not None:
         p_index += i_bh * K
-    if p_key_scale is not None:
-        p_key_scale += i_bh * K
     left = hi - lo
     o_k1 = tl.arange(0, KP1)
-    o_r = tl.arange(0, RP // PACK)
-    # 8-bit Keys: the first block is the even channels of every pair, the second the odd
-    STRIDE: tl.constexpr = 1 if KEY_PAIRS is None else 2
-    LOAD2: tl.constexpr = KP2 if KEY_PAIRS is None else 0
-    K1_FULL: tl.constexpr = (p_key_widths is None) and (KP1 * STRIDE <= K)
-    K2_FULL: tl.constexpr = (p_key_widths is None) and (KP1 + KP2 == K)
-    R_FULL: tl.constexpr = (p_value_widths is None) and (R == RP)
+    o_d = tl.arange(0, DP)
+    K1_FULL: tl.constexpr = KP1 <= K
+    K2_FULL: tl.constexpr = KP1 + KP2 == K
+    D_FULL: tl.constexpr = D == DP
     o_n = tl.arange(0, BLOCK_N)
     # the first tile's loads leave before the query is ready
-    b_k1 = load_rows(p_k, o_n, s_kn, o_k1, k, left, K1_FULL)
+    b_k1 = load_rows(p_k, o_n, s_kn, o_k1, K, left, K1_FULL)
     b_k2 = b_k1
-    if LOAD2:
+    if KP2:
         o_k2 = KP1 + tl.arange(0, KP2)
-        b_k2 = load_rows(p_k, o_n, s_kn, o_k2, k, left, K2_FULL)
-    b_v = load_columns(p_v, o_n, s_vn, o_r, r, left, R_FULL)
+        b_k2 = load_rows(p_k, o_n, s_kn, o_k2, K, left, K2_FULL)
+    b_v = load_columns(p_v, o_n, s_vn, o_d, D, left, D_FULL)
     if PDL:
         gdc_wait()
-    if KEY_PAIRS is None:
-        b_q1 = project(
-            p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k1, K,
+    b_q1 = project(
+        p_q, p_basis, p_index, s_rd, s_rk, m_g, o_k1, K, D, DP, GP, PT, KPREC, WIDEN, s_qh,
+    )  # fmt: skip
+    b_q2 = b_q1
+    if KP2:
+        b_q2 = project(
+            p_q, p_basis, p_index, s_rd, s_rk, m_g, KP1 + tl.arange(0, KP2), K,
             D, DP, GP, PT, KPREC, WIDEN, s_qh,
         )  # fmt: skip
-        b_q2 = b_q1
-        if KP2:
-            b_q2 = project(
-                p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g,
-                KP1 + tl.arange(0, KP2), K, D, DP, GP, PT, KPREC, WIDEN, s_qh,
-            )  # fmt: skip
-    else:  # whole rows of R: reading every other channel takes 2 bytes at a time
-        b_q = project(
-            p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, tl.arange(0, 2 * KP1), K,
-            D, DP, GP, PT, KPREC, WIDEN, s_qh,
-        )  # fmt: skip
-        b_q = tl.permute(tl.reshape(b_q, [KP1, 2, GP]), [0, 2, 1])
-        b_q1, b_q2 = tl.split(b_q)
     b_f = tl.full([GP], 1.0, tl.float32) * scale_log2
-    if p_key_scale is not None:  # float16 operands: bring every row's largest to one
-        b_top = tl.maximum(tl.max(tl.abs(b_q1), 0), tl.max(tl.abs(b_q2), 0))
-        b_top = tl.maximum(b_top, 1e-30)
-        b_f = b_f * b_top
-        b_q1 = b_q1 / b_top[None, :]
-        b_q2 = b_q2 / b_top[None, :]
-    b_q1 = b_q1.to(KT)
-    b_q2 = b_q2.to(KT)
-    b_zero = tl.zeros([RP // PACK, GP], tl.float32)
-    b_accs = (b_zero,) if PACK == 1 else (b_zero, b_zero)
+    b_q1 = b_q1.to(TT)
+    b_q2 = b_q2.to(TT)
+    b_acc = tl.zeros([DP, GP], tl.float32)
     b_m = tl.full([GP], float("-inf"), tl.float32)
     b_l = tl.zeros([GP], tl.float32)
-    b_m, b_l, b_accs = tile_step(
-        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left,
-        p_value_scale, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
+    b_m, b_l, b_acc = tile_step(
+        b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left,
+        TT, KP2, WIDEN,
     )  # fmt: skip
     if not ONE_TILE:
         tiles = tl.cdiv(left, visual_step)
@@ -126,71 +81,57 @@ def _attend_visual(
             start = i_t * visual_step
             p_kt = p_k + start.to(tl.int64) * s_kn
             p_vt = p_v + start.to(tl.int64) * s_vn
-            p_st = p_value_scale
-            if p_value_scale is not None:
-                p_st += start * s_sn
             if d_keys is None:
-                b_k1 = load_rows(p_kt, o_n, s_kn, o_k1, k, BLOCK_N, K1_FULL, True)
-                b_v = load_columns(p_vt, o_n, s_vn, o_r, r, BLOCK_N, R_FULL, True)
+                b_k1 = load_rows(p_kt, o_n, s_kn, o_k1, K, BLOCK_N, K1_FULL, True)
+                b_v = load_columns(p_vt, o_n, s_vn, o_d, D, BLOCK_N, D_FULL, True)
             else:
                 b_k1 = d_keys.load([row + start, 0])
                 b_v = d_values.load([row + start, 0]).T
             b_k2 = b_k1
-            if LOAD2:
+            if KP2:
                 o_k2 = KP1 + tl.arange(0, KP2)
-                b_k2 = load_rows(p_kt, o_n, s_kn, o_k2, k, BLOCK_N, K2_FULL, True)
-            b_m, b_l, b_accs = tile_step(
-                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, None,
-                p_st, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
+                b_k2 = load_rows(p_kt, o_n, s_kn, o_k2, K, BLOCK_N, K2_FULL, True)
+            b_m, b_l, b_acc = tile_step(
+                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, None,
+                TT, KP2, WIDEN,
             )  # fmt: skip
         start = (tiles - 1) * visual_step
         if (tiles > 1) & (start + BLOCK_N > left):
             p_k += start.to(tl.int64) * s_kn
             p_v += start.to(tl.int64) * s_vn
-            p_st = p_value_scale
-            if p_value_scale is not None:
-                p_st += start * s_sn
-            b_k1 = load_rows(p_k, o_n, s_kn, o_k1, k, left - start, K1_FULL)
+            b_k1 = load_rows(p_k, o_n, s_kn, o_k1, K, left - start, K1_FULL)
             b_k2 = b_k1
-            if LOAD2:
+            if KP2:
                 o_k2 = KP1 + tl.arange(0, KP2)
-                b_k2 = load_rows(p_k, o_n, s_kn, o_k2, k, left - start, K2_FULL)
-            b_v = load_columns(p_v, o_n, s_vn, o_r, r, left - start, R_FULL)
-            b_m, b_l, b_accs = tile_step(
-                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, left - start,
-                p_st, s_sn, KT, VT, KP2, KEY_PAIRS, PACKED, WIDEN,
+                b_k2 = load_rows(p_k, o_n, s_kn, o_k2, K, left - start, K2_FULL)
+            b_v = load_columns(p_v, o_n, s_vn, o_d, D, left - start, D_FULL)
+            b_m, b_l, b_acc = tile_step(
+                b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, left - start,
+                TT, KP2, WIDEN,
             )  # fmt: skip
-    if p_value_scale is not None:
-        b_accs = (b_accs[0] * top,) if PACK == 1 else (b_accs[0] * top, b_accs[1] * top)
-    return b_m, b_l, b_accs
+    return b_m, b_l, b_acc
 
 
 # these change from one prompt to the next and must not start a compilation
 @triton.jit(
     do_not_specialize=[
-        "N", "M", "recent", "visual_first", "visual_step", "visual_span", "text_size",
+        "N", "M", "visual_first", "visual_step", "visual_span", "text_size",
         "text_splits", "Hkv", "G",
     ]
 )  # fmt: skip
 def split_kernel(
-    p_q, p_keys, p_values, p_lengths,
-    p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
-    p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
-    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+    p_q, p_keys, p_values, p_lengths, p_basis, p_index, p_text_keys, p_text_values, p_text_lengths,
     p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
-    s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
-    s_rb, s_rh, s_rd, s_rk,
+    s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, recent, visual_first, visual_step, visual_span, text_size, text_splits, Hkv, G,
+    N, M, visual_first, visual_step, visual_span, text_size, text_splits, Hkv, G,
     scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
-    WIDTH: tl.constexpr, KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
-    PT: tl.constexpr, KPREC: tl.constexpr,
+    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr,
+    TT: tl.constexpr, PT: tl.constexpr, KPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr, TEXT_STAGES: tl.constexpr,
-    ONE_TILE: tl.constexpr, KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr,
-    PDL: tl.constexpr, WIDEN: tl.constexpr,
+    ONE_TILE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of one token split for the G query heads of one key head, before the merge."""
     if PDL:
@@ -217,14 +158,13 @@ def split_kernel(
             b_l = tl.zeros([GP], tl.float32)
             b_acc = tl.zeros([DP, GP], tl.float32)
             b_m, b_l, b_acc = read_text(
-                p_q, p_text_keys, p_text_values, p_past, p_past_scales, p_past_gain,
-                s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm, i_b, i_h, i_bh, lo, hi, end, M,
-                recent, m_g, b_m, b_l, b_acc, scale_log2,
+                p_q, p_text_keys, p_text_values, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+                i_b, i_h, lo, hi, m_g, b_m, b_l, b_acc, scale_log2,
                 GP, D, DP, TT, BLOCK_M, TEXT_STAGES, WIDEN,
             )  # fmt: skip
             tl.store(p_max + o_slot, b_m, mask=m_g)
             tl.store(p_sum + o_slot, b_l, mask=m_g)
-            store_columns(p_acc, b_acc, o_slot, m_g, WIDTH, 0, DP, 1)
+            store_columns(p_acc, b_acc, o_slot, m_g, D, DP)
     else:
         end = N
         if p_lengths is not None:
@@ -232,73 +172,36 @@ def split_kernel(
         lo = (i_s - text_splits) * visual_first
         hi = tl.minimum(lo + visual_span, end)
         if lo < hi:
-            b_m, b_l, b_accs = _attend_visual(
-                p_q, p_keys, p_values, p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
-                p_key_widths, p_key_offsets, p_value_widths, p_value_offsets, d_keys, d_values,
-                s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn, s_rb, s_rh, s_rd, s_rk,
+            b_m, b_l, b_acc = _attend_visual(
+                p_q, p_keys, p_values, p_basis, p_index, d_keys, d_values,
+                s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
                 i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
-                GP, D, DP, K, KP1, KP2, R, RP, KT, VT, PT, KPREC, BLOCK_N, STAGES, ONE_TILE,
-                KEY_PAIRS, PACKED, ALIGN, PDL, WIDEN,
+                GP, D, DP, K, KP1, KP2, TT, PT, KPREC, BLOCK_N, STAGES, ONE_TILE, PDL, WIDEN,
             )  # fmt: skip
             tl.store(p_max + o_slot, b_m, mask=m_g)
             tl.store(p_sum + o_slot, b_l, mask=m_g)
-            if PACKED is None:
-                store_columns(p_acc, b_accs[0], o_slot, m_g, WIDTH, 0, RP, 1)
-            else:
-                store_columns(p_acc, b_accs[0], o_slot, m_g, WIDTH, 0, RP // 2, 2)
-                store_columns(p_acc, b_accs[1], o_slot, m_g, WIDTH, 1, RP // 2, 2)
+            store_columns(p_acc, b_acc, o_slot, m_g, D, DP)
         else:
             if PDL:
                 gdc_wait()
 
 
-@triton.jit
-def _outward(
-    b_accs, b_l, p_value_basis, p_value_mean, s_ur, s_ud, D: tl.constexpr, DP: tl.constexpr,
-    R: tl.constexpr, RP: tl.constexpr, GP: tl.constexpr, UPREC: tl.constexpr,
-    PACKED: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """Visual sums [RP, GP] in the output's basis [DP, GP]: rotated up, their mean's share added."""
-    o_d = tl.arange(0, DP)
-    if PACKED is None:
-        b_acc = b_accs[0]
-    else:
-        b_acc = tl.permute(tl.join(b_accs[0], b_accs[1]), [0, 2, 1])
-        b_acc = tl.reshape(b_acc, [RP, GP])
-    if p_value_basis is not None:
-        o_r = tl.arange(0, RP)
-        m_up = (o_d < D)[:, None] & (o_r < R)[None, :]
-        p_up = p_value_basis + o_d[:, None] * s_ud + o_r[None, :] * s_ur
-        b_up = tl.load(p_up, mask=m_up, other=0.0)
-        b_acc = dot(b_up, b_acc, tl.zeros([DP, GP], tl.float32), tl.float32, UPREC, WIDEN)
-    if p_value_mean is not None:
-        b_shift = tl.load(p_value_mean + o_d, mask=o_d < D, other=0.0).to(tl.float32)
-        b_acc += b_shift[:, None] * b_l[None, :]
-    return b_acc
-
-
 @triton.jit(
     do_not_specialize=[
-        "N", "M", "recent", "visual_first", "visual_step", "visual_span", "text_size", "Hkv", "G",
+        "N", "M", "visual_first", "visual_step", "visual_span", "text_size", "Hkv", "G",
     ]
 )  # fmt: skip
 def joined_kernel(
-    p_q, p_keys, p_values, p_lengths,
-    p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
-    p_key_widths, p_key_offsets, p_value_widths, p_value_offsets,
-    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
-    p_mean, p_value_basis, p_value_mean, p_acc, p_max, p_sum, d_keys, d_values,
+    p_q, p_keys, p_values, p_lengths, p_basis, p_index, p_text_keys, p_text_values, p_text_lengths,
+    p_mean, p_value_mean, p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
-    s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn,
-    s_rb, s_rh, s_rd, s_rk,
-    s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm, s_ub, s_uh, s_ur, s_ud,
-    N, M, recent, visual_first, visual_step, visual_span, text_size, Hkv, G, scale_log2,
+    s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
+    s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+    N, M, visual_first, visual_step, visual_span, text_size, Hkv, G, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr, R: tl.constexpr, RP: tl.constexpr,
-    KT: tl.constexpr, VT: tl.constexpr, TT: tl.constexpr,
-    PT: tl.constexpr, KPREC: tl.constexpr, UPREC: tl.constexpr,
+    K: tl.constexpr, KP1: tl.constexpr, KP2: tl.constexpr,
+    TT: tl.constexpr, PT: tl.constexpr, KPREC: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr, TEXT_STAGES: tl.constexpr,
-    KEY_PAIRS: tl.constexpr, PACKED: tl.constexpr, ALIGN: tl.constexpr,
     SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
@@ -325,22 +228,16 @@ def joined_kernel(
     lo = i_s * visual_first
     hi = tl.minimum(lo + visual_span, end)
     if lo < hi:
-        b_m, b_l, b_accs = _attend_visual(
-            p_q, p_keys, p_values, p_basis, p_index, p_key_scale, p_value_scale, p_value_top,
-            p_key_widths, p_key_offsets, p_value_widths, p_value_offsets, d_keys, d_values,
-            s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_sb, s_sh, s_sn, s_rb, s_rh, s_rd, s_rk,
+        b_m, b_l, b_acc = _attend_visual(
+            p_q, p_keys, p_values, p_basis, p_index, d_keys, d_values,
+            s_qh, s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
             i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
-            GP, D, DP, K, KP1, KP2, R, RP, KT, VT, PT, KPREC, BLOCK_N, STAGES, False,
-            KEY_PAIRS, PACKED, ALIGN, PDL, WIDEN,
+            GP, D, DP, K, KP1, KP2, TT, PT, KPREC, BLOCK_N, STAGES, False, PDL, WIDEN,
         )  # fmt: skip
-        if p_value_basis is not None:
-            p_value_basis += i_b.to(tl.int64) * s_ub + i_h.to(tl.int64) * s_uh
         if p_value_mean is not None:
-            p_value_mean += i_bh * D
-        b_acc = _outward(
-            b_accs, b_l, p_value_basis, p_value_mean, s_ur, s_ud, D, DP, R, RP, GP, UPREC, PACKED,
-            WIDEN,
-        )  # fmt: skip
+            p_shift = p_value_mean + i_bh * D + o_d
+            b_shift = tl.load(p_shift, mask=o_d < D, other=0.0).to(tl.float32)
+            b_acc += b_shift[:, None] * b_l[None, :]
         if p_mean is not None:  # q . mu adds the same to every visual score
             m_q = (o_d < D)[:, None] & m_g[None, :]
             b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
@@ -350,8 +247,8 @@ def joined_kernel(
         if PDL:
             gdc_wait()
     end_split(
-        p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
-        p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-        i_s, splits, i_b, i_h, i_bh, 0, M, recent, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
+        p_q, p_text_keys, p_text_values, p_text_lengths, p_acc, p_max, p_sum,
+        s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+        i_s, splits, i_b, i_h, i_bh, 0, M, text_size, G, m_g, b_m, b_l, b_acc, scale_log2,
         GP, D, DP, TT, BLOCK_M, TEXT_STAGES, SINGLE, WIDEN,
     )  # fmt: skip

@@ -23,18 +23,14 @@ from .packed_attention_launch import (
     attend_planes,
     merge_joined,
     partials_of,
-    past_of,
-    slots_of,
 )
 from .plan import Config, Plan, Work, device_facts, layout, padded, unit
 from .planes import samples
-from .reference import MULTIPLE, WIDEST_HEAD, Text, Unsupported, Visual
+from .reference import WIDEST_HEAD, Text, Unsupported, Visual
 
-QUANTISED = (torch.float8_e4m3fn, torch.int8)
 MOST_ROWS = 4096  # new tokens that one launch attends to, over all samples
 MOST_PROGRAMS = 65535  # rows times Key heads of a launch
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
-SLICED_RANK = 16  # Value ranks up to which they merge Values that are rotated up, at any batch
 
 
 def _key_blocks(k: int) -> tuple[int, int]:
@@ -47,13 +43,6 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
-def _compute_type(stored: Tensor, query: Tensor) -> torch.dtype:
-    """float16 for 8-bit caches (its conversions are cheap and exact), else the cache's own type."""
-    if query.dtype == torch.float32:
-        return torch.float32
-    return torch.float16 if stored.dtype in QUANTISED else stored.dtype
-
-
 def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
     """Why the kernel cannot compute this call; None when it can."""
     if q.shape[2] != 1:
@@ -63,7 +52,7 @@ def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
     if q.shape[-1] > WIDEST_HEAD:
         return f"head width above {WIDEST_HEAD}"
     packed = visual is not None and visual.key_planes is not None
-    if visual is not None and not packed and not all(_widths(visual)):
+    if visual is not None and not packed and not visual.keys.shape[-1]:
         return "no channel left"
     if packed and max(visual.key_planes.widest, visual.value_planes.widest) > WIDEST:
         return "too many bits a token for planes"
@@ -72,12 +61,12 @@ def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
     stored = [text.keys, text.values]
     if visual is not None and not packed:
         stored += [visual.keys, visual.values]
-    if any(t.dtype not in TYPES and t.dtype not in QUANTISED for t in [q, *stored]):
+    if any(t.dtype not in TYPES for t in [q, *stored]):
         return "a type the kernel does not read"
-    if 0 < device_facts(q.device)[0] < 89 and any(t.dtype == torch.float8_e4m3fn for t in stored):
-        return "8-bit floats, which this GPU does not know"
-    if any(t.dtype != q.dtype for t in stored if t.dtype in TYPES):
+    if any(t.dtype != q.dtype for t in stored):
         return "cache and query of different types"
+    if visual is not None and visual.value_basis is not None:
+        return "digits that are unpacked"
     return None
 
 
@@ -115,12 +104,8 @@ def attend_triton(
         text = text._replace(keys=unit(text.keys), values=unit(text.values))
         return attend_planes(unit(q), visual, text, scale, splits=splits, pdl=pdl)
     if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
-        lengths, older = text.lengths, None
-        if text.past is not None and lengths is not None:  # all of it is past, to an empty ring
-            recent = text.keys.shape[2]
-            lengths, older = lengths.clamp(max=recent), (lengths - recent).clamp(min=0)
-        visual = Visual(text.keys, text.values, lengths, fresh=True)
-        text = Text(text.keys[:, :, :0], text.values[:, :, :0], older, text.past)
+        visual = Visual(text.keys, text.values, text.lengths, fresh=True)
+        text = Text(text.keys[:, :, :0], text.values[:, :, :0])
     return _launch(q, visual, text, scale, config, splits, pdl)
 
 
@@ -133,16 +118,16 @@ def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> T
     Args:
         q: [B, Hq, T, d].
         visual: planes, or any compressed tokens of one sample, or None.
-        text: the others, without 8-bit rows.
+        text: the others.
         scale: factor of the scores.
 
     Raises:
-        Unsupported: for 8-bit text, several samples without planes, or where `refusal` says so.
+        Unsupported: for several samples without planes, or where `refusal` says so.
     """
     B, Hq, T, d = q.shape
     packed = visual is not None and visual.key_planes is not None and visual.tokens
-    if text.past is not None or (B > 1 and visual is not None and visual.key_planes is None):
-        raise Unsupported("several new tokens beside 8-bit text, or samples without planes")
+    if B > 1 and visual is not None and visual.key_planes is None:
+        raise Unsupported("several new tokens of samples without planes")
     step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * text.keys.shape[1])))
     work = _rows_of_planes if packed else _rows_apart
     found = [
@@ -197,43 +182,12 @@ def _visual_rows(visual: Visual | None, rows: Tensor) -> Visual | None:
         if isinstance(part, Tensor) and name not in ("keys", "values")
     }
     for name in ("keys", "values"):
-        part = getattr(visual, name)
-        found[name] = part if part.dim() == 1 else _repeated(part, rows)
+        found[name] = _repeated(getattr(visual, name), rows)
     return visual._replace(**found, fresh=True)  # tables were written just now
 
 
 def _tokens(visual: Visual) -> int:
-    apart = visual.keys.dim() == 1 or visual.key_planes is not None
-    return visual.tokens if apart else visual.keys.shape[2]
-
-
-def _widths(visual: Visual) -> tuple[int, int]:
-    """(k, r): for 1-D caches the widest head's, from the bases."""
-    if visual.keys.dim() > 1:
-        k = visual.keys.shape[-1]
-    else:
-        k = (visual.basis if visual.basis is not None else visual.index).shape[-1]
-    r = visual.values.shape[-1] if visual.values.dim() > 1 else visual.value_basis.shape[-2]
-    return k, r
-
-
-def _paired(cache: Tensor, width: int) -> tuple[Tensor, tl.dtype | None]:
-    """An 8-bit cache as int16 with its own type beside it, where two channels share a word."""
-    aligned = cache.dim() == 4 and all(stride % 2 == 0 for stride in cache.stride()[:3])
-    whole = width % 32 == 0 and cache.data_ptr() % 2 == 0 and cache.numel() > 0
-    if cache.dtype not in QUANTISED or not (aligned and whole):
-        return cache, None
-    kept = tl.int8 if cache.dtype == torch.int8 else tl.float8e4nv
-    return cache.view(torch.int16), kept
-
-
-def _with_top(visual: Visual) -> Visual:
-    """Value scales of at most one, relative to a head's largest, so that they fit float16."""
-    scale = visual.value_scale
-    if scale is None or visual.value_top is not None:
-        return visual
-    top = scale.float().amax(-1).clamp(min=1e-30)
-    return visual._replace(value_scale=scale / top[..., None], value_top=top)
+    return visual.keys.shape[2] if visual.key_planes is None else visual.tokens
 
 
 def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
@@ -243,7 +197,7 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
         width = cache.shape[-1]
         aligned = cache.data_ptr() % 16 == 0 and width * cache.element_size() % 16 == 0
         fits = width == padded(width) and width <= 256
-        if cache.dim() == 1 or not (cache.is_contiguous() and aligned and fits):
+        if not (cache.is_contiguous() and aligned and fits):
             return None, None
         flat = cache.view(-1, width)
         found.append(TensorDescriptor(flat, list(flat.shape), [width, 1], [block, width]))
@@ -251,9 +205,7 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
 
 
 def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
-    if tensor is None or tensor.dim() == 1:
-        return (0,) * count
-    return tensor.stride()[:count]
+    return (0,) * count if tensor is None else tensor.stride()[:count]
 
 
 @dataclass(frozen=True)
@@ -279,7 +231,6 @@ def _ready(
 ) -> tuple[Tensor, Visual, Text, bool]:
     """The tensors as the kernels read them, and whether they may be read early."""
     given = visual
-    visual = _with_top(visual)
     visual = visual._replace(
         keys=unit(visual.keys),
         values=unit(visual.values),
@@ -291,10 +242,7 @@ def _ready(
     return unit(q), visual, text, early and not fresh
 
 
-_CONTIGUOUS = (
-    "index", "mean", "value_mean", "key_scale", "value_top",
-    "key_widths", "key_offsets", "value_widths", "value_offsets",
-)  # fmt: skip
+_CONTIGUOUS = ("index", "mean", "value_mean")
 
 
 def _launch(
@@ -307,9 +255,9 @@ def _launch(
     pdl: bool | None,
 ) -> Tensor:
     B, Hq, _, d = q.shape
-    Hkv, M, N = text.keys.shape[1], slots_of(text), _tokens(visual)
-    k, r = _widths(visual)
-    row_bytes = k * visual.keys.element_size() + r * visual.values.element_size()
+    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
+    k = visual.keys.shape[-1]
+    row_bytes = (k + d) * q.element_size()
     work = Work(
         B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k, visual.lengths is not None
     )
@@ -320,15 +268,13 @@ def _launch(
     if config.joined and plan.splits == 1:
         _attend_joined(call, (out, None, None))
     else:
-        turned = visual.value_basis is not None and plan.text_splits == 0 and not config.joined
-        width = d if config.joined else r if turned else max(d, r)
-        partials = partials_of(out, plan.splits, width)
+        partials = partials_of(out, plan.splits)
         if config.joined:
             _attend_joined(call, partials)
             merge_joined(q, out, partials, pdl)
         else:
             _attend_splits(call, partials)
-            _merge(call, out, partials, width)
+            _merge(call, out, partials)
     return out
 
 
@@ -342,35 +288,26 @@ class _Shared(NamedTuple):
 
 
 def _shared(call: _Call) -> _Shared:
-    """The arguments of `call`; 8-bit caches as pairs, basis products in float32 where types mix."""
+    """The arguments of `call`; basis products in float32 where types mix."""
     q, visual, text, config = call.q, call.visual, call.text, call.config
-    d, G = q.shape[-1], q.shape[1] // text.keys.shape[1]
-    k, r = _widths(visual)
-    basis = visual.basis
+    d, G, k = q.shape[-1], q.shape[1] // text.keys.shape[1], visual.keys.shape[-1]
+    basis, keys, values = visual.basis, visual.keys, visual.values
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
-    keys, key_pairs = _paired(visual.keys, k)
-    first, second = (padded(k // 2),) * 2 if key_pairs else _key_blocks(k)
-    values, packed = _paired(visual.values, r)
+    first, second = _key_blocks(k)
     tensors = (
-        q, keys, values, visual.lengths,
-        basis, visual.index, visual.key_scale, visual.value_scale, visual.value_top,
-        visual.key_widths, visual.key_offsets, visual.value_widths, visual.value_offsets,
-        text.keys, text.values, text.lengths, *past_of(text),
+        q, keys, values, visual.lengths, basis, visual.index, text.keys, text.values, text.lengths,
     )  # fmt: skip
     strides = (
-        q.stride(0), q.stride(1),
-        *_strides(keys, 3), *_strides(values, 3), *_strides(visual.value_scale, 3),
-        *_strides(basis, 4), *_strides(text.keys, 3), *_strides(text.values, 3),
+        *q.stride()[:2], *keys.stride()[:3], *values.stride()[:3],
+        *_strides(basis, 4), *text.keys.stride()[:3], *text.values.stride()[:3],
     )  # fmt: skip
     options = {
         "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": padded(d),
-        "K": k, "KP1": first, "KP2": second, "R": r, "RP": padded(r),
-        "KT": TYPES[_compute_type(visual.keys, q)], "VT": TYPES[_compute_type(visual.values, q)],
+        "K": k, "KP1": first, "KP2": second,
         "TT": TYPES[q.dtype], "PT": tl.float32 if mixed else TYPES[q.dtype],
         "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
-        "TEXT_STAGES": 2, "KEY_PAIRS": key_pairs, "PACKED": packed,
-        "ALIGN": MULTIPLE, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
+        "TEXT_STAGES": 2, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
         "num_warps": config.warps, **call.extra,
     }  # fmt: skip
     if config.regs is not None:
@@ -382,55 +319,42 @@ def _shared(call: _Call) -> _Shared:
 def _attend_splits(call: _Call, partials: Partials) -> None:
     """Text splits beside visual ones; see `split_kernel`."""
     plan, text, given = call.plan, call.text, _shared(call)
-    B, Hkv, recent = text.keys.shape[:3]
+    B, Hkv, M = text.keys.shape[:3]
     block = call.config.block_n
-    width = partials[0].numel() // (B * call.q.shape[1] * plan.splits)
     split_kernel[plan.splits, B * Hkv](
         *given.tensors, *partials, *given.descriptors, *given.strides,
-        _tokens(call.visual), slots_of(text), recent, *plan.tiles(block), plan.text_size,
+        _tokens(call.visual), M, *plan.tiles(block), plan.text_size,
         plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
-        WIDTH=width, ONE_TILE=plan.visual_size == block, **given.options,
+        ONE_TILE=plan.visual_size == block, **given.options,
     )  # fmt: skip
 
 
 def _attend_joined(call: _Call, partials: Partials) -> None:
     """Visual splits that read the text too; a single one writes the output, partials[0]."""
     plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
-    B, Hkv, recent = text.keys.shape[:3]
-    up = visual.value_basis
+    B, Hkv, M = text.keys.shape[:3]
     joined_kernel[plan.splits, B * Hkv](
-        *given.tensors, visual.mean, up, visual.value_mean,
-        *partials, *given.descriptors, *given.strides, *_strides(up, 4),
-        _tokens(visual), slots_of(text), recent, *plan.tiles(call.config.block_n), plan.text_size,
+        *given.tensors, visual.mean, visual.value_mean,
+        *partials, *given.descriptors, *given.strides,
+        _tokens(visual), M, *plan.tiles(call.config.block_n), plan.text_size,
         Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
-        UPREC="ieee" if call.q.dtype == torch.float32 else "tf32x3",
         SINGLE=plan.splits == 1, **given.options,
     )  # fmt: skip
 
 
-def _merge_block(d: int, rank: int | None, heads: int) -> int:
-    """Output channels of a merge program, for B * Hq heads; rank: of Values that are rotated up."""
-    sliced = heads <= SLICED if rank is None else rank <= SLICED_RANK
-    return min(padded(d), 32) if sliced else padded(d)
-
-
-def _merge(call: _Call, out: Tensor, partials: Partials, width: int) -> None:
+def _merge(call: _Call, out: Tensor, partials: Partials) -> None:
     """One program a query head and slice of the output; see `merge_kernel`."""
-    q, plan, visual, lengths = call.q, call.plan, call.visual, call.text.lengths
+    q, plan, visual, text = call.q, call.plan, call.visual, call.text
     B, Hq, _, d = q.shape
-    Hkv, M, N = call.text.keys.shape[1], slots_of(call.text), _tokens(visual)
+    Hkv, M = text.keys.shape[1:3]
     first = plan.tiles(call.config.block_n)[0]
-    r = _widths(visual)[1]
     slots = max(2, triton.next_power_of_2(plan.splits))
-    up = visual.value_basis
-    block = _merge_block(d, None if up is None else r, B * Hq)
+    block = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
     merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *partials, out, q, visual.lengths, lengths,
-        visual.mean, up, visual.value_mean,
-        q.stride(0), q.stride(1), out.stride(0), out.stride(1), *_strides(up, 4),
-        N, M, first, plan.text_size,
+        *partials, out, q, visual.lengths, text.lengths, visual.mean, visual.value_mean,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
+        _tokens(visual), M, first, plan.text_size,
         plan.text_splits, plan.splits, Hq, Hq // Hkv, call.scale * LOG2_E,
-        D=d, DP=padded(d), R=r, WIDTH=width,
-        SP=slots, SC=min(slots, 4096 // block), BLOCK_D=block,
-        BLOCK_R=min(padded(r), 64), PDL=call.pdl, num_warps=4, **call.extra,
+        D=d, DP=padded(d), SP=slots, SC=min(slots, 4096 // block), BLOCK_D=block,
+        PDL=call.pdl, num_warps=4, **call.extra,
     )  # fmt: skip

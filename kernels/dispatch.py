@@ -20,26 +20,22 @@ from torch import Tensor
 from .elementwise_reference import CLOSE, PLAIN
 from .reference import (
     WIDEST_HEAD,
-    QuantisedText,
     Text,
     Unsupported,
     Visual,
-    append_plain,
     attend_reference,
     heads_as_samples,
-    opened_text,
 )
-from .samples import sample, sample_elementwise, sample_past, sample_planes, sample_window
+from .samples import sample, sample_elementwise, sample_planes, sample_window
 from .window_attention_reference import Window, window_attention_plain
 
 log = logging.getLogger(__name__)
 
 TRITON, REFERENCE = "triton", "reference"
-ATTENTION, SOLVER, PLANES, PAST, WINDOW = "attention", "solver", "planes", "past", "window"
+ATTENTION, SOLVER, PLANES, WINDOW = "attention", "solver", "planes", "window"
 LAUNCHERS: Final = {  # a function, and the module that is imported at its first call on a GPU
     "attend_triton": ".attention_launch",
     "attend_rows": ".attention_launch",
-    "append_text": ".append",
     "window_attention": ".window_attention",
     "subspace": ".solver",
     "covariance": ".covariance",
@@ -82,23 +78,14 @@ class Dispatcher:
         packed = visual is not None and visual.key_planes is not None
         several = q.shape[2] != 1
         alone = len(q) == 1 or packed or visual is None
-        if _differ(visual) or (several and (text.past is not None or not alone)):
+        if _differ(visual) or (several and not alone):
             return attend_reference(q, visual, text, scale)
-        needed = ((ATTENTION, True), (PLANES, packed), (PAST, text.past is not None))
-        kernels = [name for name, needs in needed if needs]
+        kernels = [ATTENTION, PLANES] if packed else [ATTENTION]
         found: Tensor = self._run(
             kernels, q.device, "attend_rows" if several else "attend_triton", attend_reference,
             q, visual, text, scale,
         )  # fmt: skip
         return found
-
-    def append(self, text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
-        """Add tokens to a text with 8-bit rows; see `kernels.reference.append_plain`."""
-        given = text, keys, values, added
-        if keys.shape[2] == 1:
-            self._run([ATTENTION, PAST], keys.device, "append_text", append_plain, *given)
-        else:
-            append_plain(*given)
 
     def window_attention(self, window: Window) -> tuple[Tensor, Tensor, Tensor]:
         """Sums of the attention of a prompt's last queries; see
@@ -220,9 +207,8 @@ def _raise_if_memory(error: Exception) -> None:
 
 
 def _attention_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
-    """Of plain and rotated Values and of 8-bit caches."""
-    bf16, f16 = torch.bfloat16, torch.float16
-    cases = [(bf16, 32, None, False), (f16, 48, 32, False), (bf16, 32, None, True)]
+    """Of both 16-bit types."""
+    cases = ((torch.bfloat16, 32), (torch.float16, 48))
     found = [_error_of(dispatcher, *sample(device, *case)) for case in cases]
     return torch.stack(found).max()
 
@@ -240,22 +226,6 @@ def _planes_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
     several = torch.cat([q, -q, q.flip(1)], 2)
     found = [_error_of(dispatcher, each, visual, text) for each in (q, several)]
     return torch.stack(found).max()
-
-
-def _past_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
-    """Of reading 8-bit text, and of adding a token to it: its length must be exact."""
-    q, visual, text = sample_past(device, torch.bfloat16)
-    assert text.past is not None and text.lengths is not None
-    found = []
-    for append in (dispatcher.append, append_plain):
-        past = QuantisedText(*(each.clone() for each in text.past))
-        copy = Text(text.keys.clone(), text.values.clone(), text.lengths.clone(), past)
-        append(copy, text.values[:, :, :1], text.keys[:, :, :1], torch.ones_like(text.lengths))
-        found.append(opened_text(copy._replace(lengths=text.lengths + 1)))
-    (*got, position), (*want, exact) = found
-    worst = torch.stack([(a - b).abs().max() for a, b in zip(got, want, strict=True)]).max()
-    worst = torch.where((position == exact).all(), worst, float("inf"))
-    return torch.maximum(_error_of(dispatcher, q, visual, text), worst / TOLERANCE[torch.bfloat16])
 
 
 def _window_error(dispatcher: Dispatcher, device: torch.device) -> Tensor:
@@ -312,9 +282,6 @@ KERNELS: Final = {
     PLANES: Kernel(
         "Caches of a few bits a channel are read in plain PyTorch until a restart.", _planes_error
     ),
-    PAST: Kernel(
-        "Text in 8 bits is read and written in plain PyTorch until a restart.", _past_error
-    ),
     WINDOW: Kernel(
         "The attention of a prompt's last queries is summed in plain PyTorch until a restart.",
         _window_error,
@@ -343,11 +310,6 @@ def shared() -> Dispatcher:
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """`Dispatcher.attend` of the shared dispatcher."""
     return shared().attend(q, visual, text, scale)
-
-
-def append(text: Text, keys: Tensor, values: Tensor, added: Tensor) -> None:
-    """`Dispatcher.append` of the shared dispatcher."""
-    shared().append(text, keys, values, added)
 
 
 def window_attention(window: Window) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,9 +25,9 @@ def _split_weights(
 
 
 @triton.jit
-def _load_partials(p_row, o_s, splits, o_col, m_col, WIDTH: tl.constexpr):
+def _load_partials(p_row, o_s, splits, o_col, m_col, D: tl.constexpr):
     """Unscaled sums [len(o_s), len(o_col)] of one query head's splits."""
-    p_tile = p_row + o_s[:, None] * WIDTH + o_col[None, :]
+    p_tile = p_row + o_s[:, None] * D + o_col[None, :]
     return tl.load(p_tile, mask=(o_s < splits)[:, None] & m_col[None, :], other=0.0)
 
 
@@ -35,27 +35,19 @@ def _load_partials(p_row, o_s, splits, o_col, m_col, WIDTH: tl.constexpr):
 def _fold(
     b_first, p_row, p_max, p_sum, row, o_col, m_col, top,
     splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
-    WIDTH: tl.constexpr, SP: tl.constexpr, SC: tl.constexpr,
-    VISUAL: tl.constexpr, TEXT: tl.constexpr,
+    D: tl.constexpr, SP: tl.constexpr, SC: tl.constexpr,
 ):  # fmt: skip
-    """Weighted sum of the splits' partials, visual ones, text ones or both: [len(o_col)].
-
-    SC splits at a time; b_first holds the first SC.
-    """
+    """Weighted sum of the splits' partials [len(o_col)]; SC splits at a time, b_first the first."""
     b_out = tl.zeros([o_col.shape[0]], tl.float32)
     for s0 in tl.static_range(0, SP, SC):
         o_s = s0 + tl.arange(0, SC)
         b_acc = b_first
         if s0:
-            b_acc = _load_partials(p_row, o_s, splits, o_col, m_col, WIDTH)
+            b_acc = _load_partials(p_row, o_s, splits, o_col, m_col, D)
         b_m, b_l, m_visual, m_use = _split_weights(
             p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
             visual_end, text_end, bias,
         )  # fmt: skip
-        if not TEXT:
-            m_use = m_use & m_visual
-        if not VISUAL:
-            m_use = m_use & (m_visual == 0)
         b_w = tl.where(m_use, tl.exp2(b_m - top), 0.0)
         b_out += tl.sum(tl.where(m_use[:, None], b_acc, 0.0) * b_w[:, None], 0)
     return b_out
@@ -68,14 +60,12 @@ def _fold(
 )  # fmt: skip
 def merge_kernel(
     p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
-    p_mean, p_value_basis, p_value_mean,
-    s_qb, s_qh, s_ob, s_oh, s_ub, s_uh, s_ur, s_ud,
+    p_mean, p_value_mean, s_qb, s_qh, s_ob, s_oh,
     N, M, visual_first, text_size, text_splits, splits, Hq, G, scale_log2,
-    D: tl.constexpr, DP: tl.constexpr, R: tl.constexpr, WIDTH: tl.constexpr,
-    SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_R: tl.constexpr,
+    D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Fold the splits of one query head, add the bias q . mu once, rotate the Values up once."""
+    """Fold the splits of one query head, and add the bias q . mu once."""
     if PDL:
         gdc_launch_dependents()
     row = tl.program_id(0)
@@ -84,7 +74,6 @@ def merge_kernel(
     kv_row = i_b * (Hq // G) + i_hq // G
     o_d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     m_d = o_d < D
-    m_text = m_d & (o_d < WIDTH)  # without text, rotated Values leave narrower partials
     o_c = tl.arange(0, DP)
     bias = 0.0
     if p_mean is not None:
@@ -98,12 +87,9 @@ def merge_kernel(
     if p_text_lengths is not None:
         text_end = tl.load(p_text_lengths + i_b)
     # every load leaves before the first sum waits for one
-    p_row = p_acc + row.to(tl.int64) * splits * WIDTH
+    p_row = p_acc + row.to(tl.int64) * splits * D
     o_first = tl.arange(0, SC)
-    b_first = _load_partials(p_row, o_first, splits, o_d, m_text, WIDTH)
-    if p_value_basis is not None:
-        o_r = tl.arange(0, BLOCK_R)
-        b_low = _load_partials(p_row, o_first, splits, o_r, o_r < R, WIDTH)
+    b_first = _load_partials(p_row, o_first, splits, o_d, m_d, D)
     if p_mean is not None:
         p_qh = p_q + i_b.to(tl.int64) * s_qb + i_hq * s_qh
         b_q = tl.load(p_qh + o_c, mask=o_c < D, other=0.0).to(tl.float32)
@@ -117,25 +103,9 @@ def merge_kernel(
     total = tl.sum(b_mass, 0)
     inverse = 1.0 / tl.where(total > 0, total, 1.0)
     b_out = _fold(
-        b_first, p_row, p_max, p_sum, row, o_d, m_text, top,
-        splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
-        WIDTH, SP, SC, p_value_basis is None, True,
+        b_first, p_row, p_max, p_sum, row, o_d, m_d, top,
+        splits, text_splits, visual_first, text_size, visual_end, text_end, bias, D, SP, SC,
     )  # fmt: skip
-    if p_value_basis is not None:
-        p_up = p_value_basis + i_b.to(tl.int64) * s_ub + (i_hq // G).to(tl.int64) * s_uh
-        for r0 in tl.static_range(0, R, BLOCK_R):
-            o_r = r0 + tl.arange(0, BLOCK_R)
-            m_r = o_r < R
-            p_tile = p_up + o_r[:, None] * s_ur + o_d[None, :] * s_ud
-            b_up = tl.load(p_tile, mask=m_r[:, None] & m_d[None, :], other=0.0).to(tl.float32)
-            if r0:
-                b_low = _load_partials(p_row, o_first, splits, o_r, m_r, WIDTH)
-            b_sum = _fold(
-                b_low, p_row, p_max, p_sum, row, o_r, m_r, top,
-                splits, text_splits, visual_first, text_size, visual_end, text_end, bias,
-                WIDTH, SP, SC, True, False,
-            )  # fmt: skip
-            b_out += tl.sum(b_sum[:, None] * b_up, 0)
     if p_value_mean is not None:
         b_shift = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
         b_out += b_shift * tl.sum(tl.where(m_visual, b_mass, 0.0), 0)

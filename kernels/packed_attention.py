@@ -119,7 +119,7 @@ def _turn(b_rows, b_steps, b_x, b_even, b_odd, b_scale, EIGHT: tl.constexpr, WID
     """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
     b_zero = tl.zeros([b_rows.shape[0], b_x.shape[1]], tl.float32)
     if EIGHT:
-        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_r0, b_r1 = pair(b_rows, WIDEN)
         b_y = _multiply(b_r0, b_even, b_zero, WIDEN)
         b_y = _multiply(b_r1, b_odd, b_y, WIDEN) * b_scale[None, :]
     else:
@@ -135,7 +135,7 @@ def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, WIDEN: t
     """
     b_acc = b_acc * b_steps[:, None]
     if EIGHT:
-        b_r0, b_r1 = pair(b_rows, tl.int8, WIDEN)
+        b_r0, b_r1 = pair(b_rows, WIDEN)
         b_y, b_scale = _unit(b_acc)
         b_high = b_y.to(tl.float16)
         b_low = (b_y - b_high.to(tl.float32)).to(tl.float16)
@@ -281,16 +281,16 @@ def _group(
     return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
-@triton.jit(do_not_specialize=["N", "M", "recent", "spread", "text_size", "Hkv", "G", "T", "ahead"])
+@triton.jit(do_not_specialize=["N", "M", "spread", "text_size", "Hkv", "G", "T", "ahead"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
     p_key_axes, p_key_places,
     p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
     p_value_axes, p_value_places,
-    p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
+    p_text_keys, p_text_values, p_text_lengths,
     p_mean, p_value_mean, p_acc, p_max, p_sum,
     s_qb, s_qh, s_qt, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, recent, spread, text_size, Hkv, G, T, ahead, scale_log2,
+    N, M, spread, text_size, Hkv, G, T, ahead, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
     EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
@@ -448,9 +448,9 @@ def digits_kernel(
         if PDL:
             gdc_wait()
     end_split(
-        p_q, p_text_keys, p_text_values, p_text_lengths, p_past, p_past_scales, p_past_gain,
-        p_acc, p_max, p_sum, s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-        i_s, splits, i_b, i_h, i_bh, T - 1 - i_t + ahead, M, recent, text_size, G, m_g,
+        p_q, p_text_keys, p_text_values, p_text_lengths, p_acc, p_max, p_sum,
+        s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
+        i_s, splits, i_b, i_h, i_bh, T - 1 - i_t + ahead, M, text_size, G, m_g,
         b_m, b_l, b_acc, scale_log2,
         GP, D, DP, TT, BLOCK_M, 2, SINGLE, WIDEN,
     )  # fmt: skip

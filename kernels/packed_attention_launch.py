@@ -145,7 +145,7 @@ def attend_planes(
         [B, Hq, T, d], each token's heads side by side.
     """
     B, Hq, T, d = q.shape
-    Hkv, M, N = text.keys.shape[1], slots_of(text), visual.tokens
+    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     arch, sms = device_facts(q.device)
     visual, copied = _contiguous(visual)
     keys, values = visual.key_planes, visual.value_planes
@@ -160,17 +160,17 @@ def attend_planes(
     early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
-    partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits, d)
+    partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits)
     eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G = Hq // Hkv
     digits_kernel[splits, B * T * Hkv](
         q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
-        text.keys, text.values, text.lengths, *past_of(text),
+        text.keys, text.values, text.lengths,
         visual.mean, visual.value_mean, *partials,
         *q.stride()[:2], q.stride(2) if T > 1 else 0,
         *text.keys.stride()[:3], *text.values.stride()[:3],
-        N, M, text.keys.shape[2], plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
+        N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
         GP=max(8, power_of_two(G)), D=d, DP=padded(d),
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
         TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
@@ -201,25 +201,15 @@ def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     return found, True
 
 
-def slots_of(text: Text) -> int:
-    """Capacity for text tokens, in the ring and in 8 bits."""
-    return text.keys.shape[2] + (0 if text.past is None else text.past.data.shape[2])
-
-
-def past_of(text: Text) -> tuple[Tensor | None, ...]:
-    """The tensors of a text's past as kernels take them: contiguous, or None."""
-    return (None,) * 3 if text.past is None else tuple(each.contiguous() for each in text.past)
-
-
 def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
     basis = planes.basis.view(torch.int16) if eight else planes.basis
     found = (planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts)
     return *found, planes.axes, planes.places
 
 
-def partials_of(out: Tensor, splits: int, width: int) -> Partials:
-    """Scratch for `splits` a query head: their sums of `width`, log2 maxima and masses."""
-    rows = out.shape[0] * out.shape[1] * splits
+def partials_of(out: Tensor, splits: int) -> Partials:
+    """Scratch for `splits` a query head: their sums, log2 maxima and masses."""
+    rows, width = out.shape[0] * out.shape[1] * splits, out.shape[-1]
     scratch = torch.empty(rows * (width + 2), dtype=torch.float32, device=out.device)
     return scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
 
@@ -234,9 +224,9 @@ def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> Non
     block = min(padded(d), 32) if B * Hq <= 256 else padded(d)
     width = max(2, power_of_two(splits))
     merge_kernel[B * Hq, -(-d // block)](
-        *partials, out, q, None, None, None, None, None,
-        q.stride(0), q.stride(1), out.stride(0), out.stride(1), 0, 0, 0, 0,
+        *partials, out, q, None, None, None, None,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
-        D=d, DP=padded(d), R=d, WIDTH=d, SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
-        BLOCK_R=16, PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
+        D=d, DP=padded(d), SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
+        PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
     )  # fmt: skip

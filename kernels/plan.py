@@ -101,27 +101,12 @@ class Plan:
         return self.visual_size, block, self.visual_size
 
 
-# for batches that fill the GPU: by `python -m benchmarks joined` on an H200
+# for batches that fill the GPU: measured on an H200
 BF16 = (Config(64, 2, 3, 4, block_m=64, tma=True, joined=Joined(1.9, 0.3, 3.8)),)
 DENSE = (Config(64, 2, 4, 2, tma=True, joined=Joined(1.2, 0.3, 4.6)),)
-DENSE_EIGHT = (Config(64, 2, 3, 4, joined=Joined(3.7, 0.2, 1.4, least=0.3)),)
-EIGHT = (
-    Config(64, 1, 3, 6, joined=Joined(4.1, 0.3, 1.0)),
-    Config(128, 2, 3, 4, joined=Joined(3.6, 0.6, 1.3)),
-)
-EIGHT_VALUES = (
-    Config(64, 1, 3, 6, joined=Joined(3.6, 3.4, 0.3)),
-    Config(128, 2, 3, 4, joined=Joined(3.5, 1.9, 0.9)),
-)
-NARROW = (
-    Config(256, 2, 3, 3, tma=True, joined=Joined(2.6, 0.6, 4.0, least=0.3)),
-    Config(128, 2, 4, 4, joined=Joined(4.3, 4.7, 1.3, least=0.3)),
-)
-NARROWEST = (Config(128, 2, 4, 5, joined=Joined(3.9, 0.4, 5.1, least=0.4)),)
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
-# an H200: by `python -m benchmarks tune` and `splits` (commit 690bf34 has what they measured, in
-# assets/results/kernels-tune.json), those of 288, 352 and 384 bytes in an earlier sweep
+# an H200 (commit 690bf34 has what they measured, in assets/results/kernels-tune.json)
 CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
     (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
     (90, 128, 32, 320): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
@@ -130,19 +115,6 @@ CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
     ),
     (90, 128, 64, 384): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
     (90, 128, 128, 512): Config(64, 4, 2, per_sm=3, tail=0.9, partials=1, large=DENSE),
-    (90, 128, 32, 128): Config(
-        128, 1, 4, 4, tma=True, tail=0.9, partials=12, single=Single(256, 4, 2), large=NARROW
-    ),
-    (90, 128, 16, 64): Config(
-        128, 1, 4, 4, tail=0.8, partials=12, single=Single(256, 4, 2), large=NARROWEST
-    ),
-    (90, 128, 32, 160): Config(  # 8 bits
-        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT
-    ),
-    (90, 128, 32, 192): Config(
-        64, 1, 3, 8, tail=0.75, partials=3, single=Single(256, 4), large=EIGHT_VALUES
-    ),
-    (90, 128, 128, 256): Config(128, warps=2, stages=3, per_sm=3, tma=True, large=DENSE_EIGHT),
 }
 
 

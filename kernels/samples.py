@@ -6,21 +6,17 @@ import torch
 from torch import Tensor
 
 from .planes import Planes, granules, pack
-from .reference import QuantisedText, Text, Visual, append_plain
+from .reference import Text, Visual
 from .window_attention_reference import Window
 
 
-def sample(
-    device: torch.device, dtype: torch.dtype, k: int, r: int | None, narrow: bool = False
-) -> tuple[Tensor, Visual, Text]:
+def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Visual, Text]:
     """A small ragged case from a private generator: two samples, eight query heads, d = 128.
 
     Args:
         device: where its tensors are.
         dtype: of all numbers.
         k: stored Key channels.
-        r: Value channels of a rotated Value cache; None for plain Values.
-        narrow: 8-bit Keys and Values (int8) with their scales.
 
     Returns:
         q, visual and text, as `kernels.reference.attend_reference` takes them.
@@ -33,32 +29,20 @@ def sample(
 
     lengths = torch.tensor([N, 77], dtype=torch.int32, device=device)
     basis = torch.linalg.qr(torch.randn(B, Hkv, d, d, generator=generator))[0]
-    visual = Visual(draw(B, Hkv, N, k), draw(B, Hkv, N, r or d), lengths)
+    visual = Visual(draw(B, Hkv, N, k), draw(B, Hkv, N, d), lengths)
     visual = visual._replace(basis=basis[..., :k].to(device, dtype), mean=draw(B, Hkv, d) / 4)
-    if r is not None:
-        up = draw(B, Hkv, r, d) / d**0.5
-        visual = visual._replace(value_basis=up, value_mean=draw(B, Hkv, d))
-    if narrow:
-        stored = [(16 * t).round().clamp(-127, 127).to(torch.int8) for t in visual[:2]]
-        visual = visual._replace(keys=stored[0], values=stored[1])
-        visual = visual._replace(
-            key_scale=torch.full((B, Hkv, k), 1 / 16, device=device),
-            value_scale=torch.full((B, Hkv, N), 1 / 16, device=device),
-        )
     text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
     return draw(B, Hkv * G, 1, d), visual, text
 
 
 def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
     """`sample` with Keys and Values as planes: heads of 2 to 8 bits a channel, one of none."""
-    q, visual, text = sample(device, dtype, 48, 48)
-    assert visual.value_basis is not None and visual.basis is not None
+    q, visual, text = sample(device, dtype, 48)
+    assert visual.basis is not None and visual.mean is not None
     counts = [[[48, 16, 0, 0], [32, 32, 16, 16]], [[0, 0, 0, 0], [16, 0, 0, 0]]]
     levels = torch.tensor(counts, dtype=torch.int32, device=device)
-    sides = []
-    for values, x, rows in (
-        (False, visual.keys, visual.basis.mT), (True, visual.values, visual.value_basis),
-    ):  # fmt: skip
+    sides, rows = [], visual.basis.mT
+    for values, x in ((False, visual.keys), (True, visual.values[..., :48])):
         steps = torch.full((*levels.shape[:2], 48), 0.5, device=device)
         data, offsets = pack(x, levels, steps, values)
         own = levels[..., 0]
@@ -68,23 +52,9 @@ def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Vis
         widest = int(granules(levels).max())
         sides.append(Planes(data, levels, offsets, eight[live], steps[live] / 100, starts, widest))
     none = q.new_zeros(2, 2, 0, 0)
-    found = Visual(none, none, visual.lengths, mean=visual.mean, value_mean=visual.value_mean)
+    found = Visual(none, none, visual.lengths, mean=visual.mean, value_mean=-4 * visual.mean)
     tokens = visual.keys.shape[2]
     return q, found._replace(tokens=tokens, key_planes=sides[0], value_planes=sides[1]), text
-
-
-def sample_past(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
-    """`sample` with a text of 30 and 7 tokens, of which the newest 16 are at full width."""
-    q, visual, text = sample(device, dtype, 32, None)
-    B, Hkv, M, d = text.keys.shape
-    assert text.lengths is not None
-    data = torch.zeros(B, Hkv, M, 2, d, dtype=torch.int8, device=device)
-    scales = torch.zeros(B, Hkv, M, 2, dtype=torch.bfloat16, device=device)
-    past = QuantisedText(data, scales, torch.linspace(0.5, 2, d, device=device).repeat(B, Hkv, 1))
-    ring = torch.zeros_like(text.keys[:, :, :16])
-    made = Text(ring, ring.clone(), torch.zeros_like(text.lengths), past)
-    append_plain(made, text.keys, text.values, text.lengths)
-    return q, visual, made._replace(lengths=text.lengths)
 
 
 def sample_window(device: torch.device, dtype: torch.dtype) -> Window:

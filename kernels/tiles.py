@@ -1,8 +1,8 @@
-"""Steps of the decode attention kernels over one tile: loads, products, softmax, 8-bit pairs.
+"""Steps of the decode attention kernels over one tile: loads, products, softmax.
 
 Names: p_ pointer, b_ block in registers, o_ offsets, m_ mask, i_ index, s_ stride. Symbols as in
-`kernels.reference`; GP = G padded to a power of two of at least 8, DP, KP1 + KP2 and RP the padded
-widths of d, k and r. Products are taken transposed, tokens or channels by query heads: a
+`kernels.reference`; GP = G padded to a power of two of at least 8, DP and KP1 + KP2 the padded
+widths of d and k. Products are taken transposed, tokens or channels by query heads: a
 tensor-core tile is 16 x 8, so that up to eight heads fill one. Values are loaded channels by tokens
 for that. Scores are kept in log2 units, so every exponential is a bare exp2.
 """
@@ -73,16 +73,11 @@ def load_columns(
 
 
 @triton.jit
-def pair(b_x, TYPE: tl.constexpr, WIDEN: tl.constexpr):
-    """The two 8-bit numbers of every int16, as two float16 tiles (exact)."""
+def pair(b_x, WIDEN: tl.constexpr):
+    """The two int8 numbers of every int16, as two float16 tiles (exact)."""
     if WIDEN:  # the interpreter runs no assembly
-        b_even = (b_x & 0xFF).to(tl.int8)
-        b_odd = (b_x >> 8).to(tl.int8)
-        if tl.int8 != TYPE:
-            b_even = b_even.to(TYPE, bitcast=True)
-            b_odd = b_odd.to(TYPE, bitcast=True)
-        return b_even.to(tl.float16), b_odd.to(tl.float16)
-    elif tl.int8 == TYPE:  # 0x6400 | u is the float16 1024 + u: no slow integer conversion
+        return (b_x & 0xFF).to(tl.int8).to(tl.float16), (b_x >> 8).to(tl.int8).to(tl.float16)
+    else:  # 0x6400 | u is the float16 1024 + u: no slow integer conversion
         return tl.inline_asm_elementwise(
             """{
             .reg .b32 u, e, o, c;
@@ -95,77 +90,32 @@ def pair(b_x, TYPE: tl.constexpr, WIDEN: tl.constexpr):
             }""",
             "=r,=r,r", [b_x], dtype=(tl.float16, tl.float16), is_pure=True, pack=2,
         )  # fmt: skip
-    else:
-        return tl.inline_asm_elementwise(
-            """{
-            .reg .b32 t;
-            .reg .b16 e, o;
-            prmt.b32 t, $2, 0, 0x3120;
-            mov.b32 {e, o}, t;
-            cvt.rn.f16x2.e4m3x2 $0, e;
-            cvt.rn.f16x2.e4m3x2 $1, o;
-            }""",
-            "=r,=r,r", [b_x], dtype=(tl.float16, tl.float16), is_pure=True, pack=2,
-        )  # fmt: skip
-
-
-@triton.jit
-def weigh_values(
-    b_accs, b_past, b_p, b_v, o_row, p_scale, s_scale, hi,
-    PT: tl.constexpr, PACKED: tl.constexpr, WIDEN: tl.constexpr,
-):  # fmt: skip
-    """accs * past + v^T @ p. Per-token scales (at most one) join p.
-
-    b_accs: one accumulator [RP, GP]; or two, of the even and the odd channels, for 8-bit Values
-    read in pairs (PACKED is then their type): the hardware transposes 16-bit elements only.
-    """
-    b_f = b_past[None, :]
-    if p_scale is not None:
-        if hi is None:
-            b_scale = tl.load(p_scale + o_row * s_scale)
-        else:
-            b_scale = tl.load(p_scale + o_row * s_scale, mask=o_row < hi, other=0.0)
-        b_p = b_p * b_scale.to(tl.float32)[:, None]
-    if PACKED is None:
-        b_accs = (dot(b_v, b_p, b_accs[0] * b_f, PT, "ieee", WIDEN),)
-    else:
-        b_a0, b_a1 = b_accs
-        b_even, b_odd = pair(b_v, PACKED, WIDEN)
-        b_a0 = dot(b_even, b_p, b_a0 * b_f, PT, "ieee", WIDEN)
-        b_a1 = dot(b_odd, b_p, b_a1 * b_f, PT, "ieee", WIDEN)
-        b_accs = (b_a0, b_a1)
-    return b_accs
 
 
 @triton.jit
 def tile_step(
-    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_accs, o_n, hi, p_scale, s_scale,
-    KT: tl.constexpr, VT: tl.constexpr, KP2: tl.constexpr, KEY_PAIRS: tl.constexpr,
-    PACKED: tl.constexpr, WIDEN: tl.constexpr,
+    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, hi,
+    TYPE: tl.constexpr, KP2: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """One visual tile: scores from one or two blocks of channels, softmax, weighted Values.
 
     hi: tokens left in the split; None when the tile is whole.
     """
-    if KEY_PAIRS is not None:
-        b_k1, b_k2 = pair(b_k1, KEY_PAIRS, WIDEN)
     b_s = tl.zeros([b_k1.shape[0], b_q1.shape[1]], tl.float32)
-    b_s = dot(b_k1, b_q1, b_s, KT, "ieee", WIDEN)
+    b_s = dot(b_k1, b_q1, b_s, TYPE, "ieee", WIDEN)
     if KP2:
-        b_s = dot(b_k2, b_q2, b_s, KT, "ieee", WIDEN)
+        b_s = dot(b_k2, b_q2, b_s, TYPE, "ieee", WIDEN)
     m_valid = None
     if hi is not None:
         m_valid = o_n < hi
     b_p, b_past, b_m, b_l = softmax_step(b_s, b_f, m_valid, b_m, b_l)
-    b_accs = weigh_values(
-        b_accs, b_past, b_p, b_v, o_n, p_scale, s_scale, hi, VT, PACKED, WIDEN
-    )  # fmt: skip
-    return b_m, b_l, b_accs
+    b_acc = dot(b_v, b_p, b_acc * b_past[None, :], TYPE, "ieee", WIDEN)
+    return b_m, b_l, b_acc
 
 
 @triton.jit
 def project(
-    p_q, p_basis, p_index, p_key_scale, s_rd, s_rk, m_g, o_k, k,
+    p_q, p_basis, p_index, s_rd, s_rk, m_g, o_k, k,
     D: tl.constexpr, DP: tl.constexpr, GP: tl.constexpr, CT: tl.constexpr, PREC: tl.constexpr,
     WIDEN: tl.constexpr, s_qh,
 ):  # fmt: skip
@@ -189,14 +139,12 @@ def project(
     else:
         b_q = tl.load(p_q + o_g[None, :] * s_qh + o_k[:, None], mask=m_q, other=0.0)
         b_q = b_q.to(tl.float32)
-    if p_key_scale is not None:
-        b_q = b_q * tl.load(p_key_scale + o_k, mask=m_k, other=0.0)[:, None]
     return b_q
 
 
 @triton.jit
-def store_columns(p_acc, b_acc, o_slot, m_g, WIDTH, first, CP: tl.constexpr, STEP: tl.constexpr):
-    """Channels first, first + STEP, ... of the partial accumulators [CP, GP] at scratch rows."""
-    o_c = first + STEP * tl.arange(0, CP)
-    p_tile = p_acc + o_slot.to(tl.int64)[None, :] * WIDTH + o_c[:, None]
-    tl.store(p_tile, b_acc, mask=m_g[None, :] & (o_c < WIDTH)[:, None])
+def store_columns(p_acc, b_acc, o_slot, m_g, D: tl.constexpr, DP: tl.constexpr):
+    """Accumulators [DP, GP] at scratch rows of D."""
+    o_d = tl.arange(0, DP)
+    p_tile = p_acc + o_slot.to(tl.int64)[None, :] * D + o_d[:, None]
+    tl.store(p_tile, b_acc, mask=m_g[None, :] & (o_d < D)[:, None])

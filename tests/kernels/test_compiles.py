@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kernels.reference import MULTIPLE
-
 ROOT = Path(__file__).parents[2]
 START = """
 import sys
@@ -16,7 +14,7 @@ import torch
 from tests.kernels.absent import Compiled, compile_only, target
 arch = int(sys.argv[1])
 target(arch)
-from kernels import append, attention_launch, covariance, fused_elementwise, packing
+from kernels import attention_launch, covariance, fused_elementwise, packing
 from kernels import packed_attention_launch, window_attention
 from tests.kernels.cases import Case, make
 from kernels.plan import Config, Joined
@@ -29,19 +27,16 @@ compile_only(packed_attention_launch, arch, "digits_kernel", "merge_kernel")
 compile_only(attention_launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
 compile_only(packing, arch, "pack_kernel", "steps_kernel")
 compile_only(covariance, arch, "covariance_kernel", "join_kernel")
-compile_only(append, arch, "append_kernel")
 compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
 compile_only(fused_elementwise, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
 for work in PLAIN:
     given = sample_elementwise(work, torch.device("cpu"), torch.bfloat16)
     getattr(fused_elementwise, work)(*given)
-for past in (0, 40):  # text at full width, and in 8 bits behind a window
-    q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes", past=past), "cpu")
-    packed_attention_launch.attend_planes(q, visual, text, 0.1)
-    q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, past=past), "cpu")
-    for config in (Config(block_m=16), Config(block_m=16, joined=Joined())):
-        attention_launch.attend_triton(q, visual, text, 0.1, config=config)
-append.append_text(text, text.keys[:, :, :1], text.values[:, :, :1], text.lengths)
+q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes"), "cpu")
+packed_attention_launch.attend_planes(q, visual, text, 0.1)
+q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32), "cpu")
+for config in (Config(block_m=16), Config(block_m=16, joined=Joined())):
+    attention_launch.attend_triton(q, visual, text, 0.1, config=config)
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
 packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
@@ -53,17 +48,6 @@ assert all(each.metadata.shared <= 99 << 10 for each in Compiled.found[-2:])  # 
 q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes, shared"), "cpu")
 packed_attention_launch.attend_planes(q, visual, text, 0.1)
 print(*sorted(each.metadata.name for each in Compiled.found))
-"""
-FLAT = """
-attention_launch.MULTIPLE = int(sys.argv[2])
-compile_only(attention_launch, arch, "split_kernel", "merge_kernel")
-for pack, d in (("flat", 64), ("flat int8", 128), ("flat keys", 80)):
-    q, visual, text = make(Case(torch.bfloat16, N=300, d=d, k=d // 4, pack=pack), "cpu")
-    attention_launch.attend_triton(q, visual, text, 0.1)
-    kernel = next(one for one in Compiled.found if one.metadata.name == "split_kernel")
-    loads = [line for line in kernel.asm["ptx"].splitlines() if "ld.global.L1::evict_first" in line]
-    print(len(loads))
-    Compiled.found.clear()
 """
 
 
@@ -85,23 +69,14 @@ def compiled(script: str, *args: object) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
-    names = ["append_kernel", "covariance_kernel", *["digits_kernel"] * 3, "gate_kernel"]
-    names += ["join_kernel", *["joined_kernel"] * 2, *["merge_kernel"] * 7, "norm_kernel"]
+    names = ["covariance_kernel", *["digits_kernel"] * 2, "gate_kernel"]
+    names += ["join_kernel", "joined_kernel", *["merge_kernel"] * 4, "norm_kernel"]
     names += [
         "pack_kernel",
         "rotate_kernel",
         "rows_kernel",
-        *["split_kernel"] * 2,
+        "split_kernel",
         "steps_kernel",
         "tokens_kernel",
     ]
     assert compiled(EVERY, arch) == names
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", [80, 90, 120])
-def test_caches_of_many_widths_are_loaded_four_channels_at_a_time(arch: int) -> None:
-    """Of 16 or 8 bits each; Values of one width, as "flat keys" has, are in wide loads anyhow."""
-    one, four = (list(map(int, compiled(FLAT, arch, multiple))) for multiple in (1, MULTIPLE))
-    assert one[:2] == [MULTIPLE * loads for loads in four[:2]]
-    assert four[2] < one[2]

@@ -15,15 +15,15 @@ import torch
 
 from kernels import dispatch
 from kernels.dispatch import SOLVER, WINDOW, Dispatcher
-from kernels.reference import Text, Unsupported, Visual, append_plain, attend_reference, opened_text
-from kernels.samples import sample, sample_past, sample_window
+from kernels.reference import Text, Unsupported, Visual, attend_reference
+from kernels.samples import sample, sample_planes, sample_window
 from kernels.window_attention_reference import Window, window_attention_plain
 from rotatek.methods import rotation
 from tests.fixtures import OnGpu
 
 
 def call(dispatcher: Dispatcher) -> torch.Tensor:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
     out = dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1)
     return out.as_subclass(torch.Tensor)
 
@@ -34,7 +34,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, attend: Callable[..., Any]) -> None:
 
 
 def expected() -> torch.Tensor:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
     return attend_reference(q, visual, text, 0.1)
 
 
@@ -45,11 +45,7 @@ def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def honest(q: torch.Tensor, visual: Any, text: Any, scale: float) -> torch.Tensor:
         return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
 
-    def append(text: Text, *new: torch.Tensor) -> None:
-        append_plain(text, *(each.as_subclass(torch.Tensor) for each in new))
-
     monkeypatch.setattr(dispatch, "attend_reference", honest)
-    monkeypatch.setattr(dispatch, "append_plain", append)
     monkeypatch.setattr(dispatch, "placed", lambda device: nullcontext())
 
 
@@ -155,10 +151,9 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
         capturing[0] = capture
         assert torch.equal(call(dispatcher), expected())
         assert len(tested) == count
-    text = sample_past(torch.device("cpu"), torch.float32)[2]
-    states = torch.ones(2, 2, 1, 128).as_subclass(OnGpu)
-    dispatcher.append(text, states, states, torch.ones(2, dtype=torch.int32))
-    assert len(tested) == 2  # 8-bit text has a test of its own
+    q, visual, text = sample_planes(torch.device("cpu"), torch.float32)
+    dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1)
+    assert len(tested) == 2  # digits have a test of their own
 
 
 @pytest.mark.parametrize(
@@ -205,7 +200,7 @@ def test_an_unsupported_call_is_bypassed_aloud(
 def test_several_new_tokens_of_one_sample_are_rows(
     monkeypatch: pytest.MonkeyPatch, tokens: int, samples: int, rows: int
 ) -> None:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None)
+    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
     fields: dict[str, Any] = {
         k: v[:samples] for k, v in visual._asdict().items() if isinstance(v, torch.Tensor)
     }
@@ -221,14 +216,6 @@ def test_several_new_tokens_of_one_sample_are_rows(
     monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
     Dispatcher().attend(q.as_subclass(OnGpu), visual, text, 0.1)
     assert called.count("rows") == rows and called.count("one") == (tokens == 1)
-
-
-def test_the_self_test_covers_8_bit_caches() -> None:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32, None, narrow=True)
-    assert visual.keys.dtype == visual.values.dtype == torch.int8
-    exact = Visual(visual.keys / 16.0, visual.values / 16.0, visual.lengths, visual.basis)
-    want = attend_reference(q, exact._replace(mean=visual.mean), text, 0.1)
-    assert torch.allclose(attend_reference(q, visual, text, 0.1), want, atol=1e-5)
 
 
 def test_a_switched_off_dispatcher_says_so() -> None:
@@ -247,33 +234,26 @@ def test_import_without_triton_or_gpu(root: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize(
-    "part, said",
-    [("past", "8 bits"), ("planes", "few bits")],
-    ids=["text in 8 bits", "channels of a few bits"],
-)
 def test_a_fault_of_one_form_leaves_the_others_alone(
-    part: str, said: str, wrong: bool, monkeypatch: pytest.MonkeyPatch
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its attention fails, or is off in its self-test: it is read (and text written) in plain
-    PyTorch, all else by the kernels."""
+    """Digits' attention fails, or is off in its self-test: it is read in plain PyTorch, all else by
+    the kernels."""
     calls = []
 
     def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
         calls.append(visual)
-        mine = (text.past if part == "past" else visual.key_planes) is not None
+        mine = visual.key_planes is not None
         if mine and not wrong:
             raise RuntimeError("a secret path")
-        found = attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
-        return found + mine
+        return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale) + mine
 
     kernel(monkeypatch, attend)
     dispatcher = Dispatcher()
-    dispatcher._untested = {part} if wrong else set()
-    sample = f"sample_{part}"
-    q, visual, text = getattr(dispatch, sample)(torch.device("cpu"), torch.float32)
+    dispatcher._untested = {"planes"} if wrong else set()
+    q, visual, text = sample_planes(torch.device("cpu"), torch.float32)
     disguised = q.as_subclass(OnGpu)
-    monkeypatch.setattr(dispatch, sample, lambda *given: (disguised, visual, text))
+    monkeypatch.setattr(dispatch, "sample_planes", lambda *given: (disguised, visual, text))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     for _ in range(3):
         got = dispatcher.attend(disguised, visual, text, 0.1)
@@ -281,12 +261,7 @@ def test_a_fault_of_one_form_leaves_the_others_alone(
     assert len(calls) == 1
     status = dispatcher.status("cuda")
     assert status.backend == "triton"
-    assert said in status.reason and "secret" not in status.reason
-    if part == "past":
-        new = text.keys[:, :, :1].clone().as_subclass(OnGpu)
-        assert text.lengths is not None
-        added = torch.ones_like(text.lengths)
-        dispatcher.append(text, new, new, added)  # plain, though it says that it is on a GPU
+    assert "few bits" in status.reason and "secret" not in status.reason
     assert torch.equal(call(dispatcher), expected())
     assert len(calls) == 2
 
@@ -331,22 +306,3 @@ def test_a_failed_window_is_summed_in_plain_pytorch(
     assert not any(dispatcher.has_window_kernel(each.keys) for each in (seen, disguised))
     reason = dispatcher.status("cuda").reason
     assert "last queries" in reason and "secret" not in reason
-
-
-def test_a_failed_append_is_done_in_plain_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object) -> None:
-        raise RuntimeError("a secret path")
-
-    fake = SimpleNamespace(append_text=broken)
-    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
-    dispatcher = Dispatcher()
-    texts = [sample_past(torch.device("cpu"), torch.float32)[2] for _ in range(2)]
-    ends = texts[0].lengths
-    assert ends is not None
-    new, added = torch.ones_like(texts[0].keys[:, :, :1]), torch.ones_like(ends)
-    append_plain(texts[0], new, new, added)
-    dispatcher.append(texts[1], new.as_subclass(OnGpu), new, added)
-    found = [opened_text(text._replace(lengths=ends + 1)) for text in texts]
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-    reason = dispatcher.status("cuda").reason
-    assert "8 bits" in reason and "secret" not in reason

@@ -44,5 +44,5 @@ def test_what_is_loaded_on_a_gpu_alone_exists() -> None:
     runs = [node.args[2] for node in calls if ast.unparse(node.func) == "self._run"]
     parts = [part for node in runs for part in ast.walk(node)]
     named = {part.value for part in parts if isinstance(part, ast.Constant)}
-    functions = {"attend_triton", "attend_rows", "append_text", "window_attention"}
-    assert len(runs) == 5 and named == functions
+    functions = {"attend_triton", "attend_rows", "window_attention"}
+    assert len(runs) == 4 and named == functions
