@@ -58,7 +58,7 @@ from rotatek.methods.rotation.stored_bases import load_bases
 from rotatek.methods.shares import channels_kept
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
-REPLACED: Final = ("keep", "solver")  # by `smaller`
+REPLACED: Final = ("keep", "solver", "calibration")  # by `smaller`
 
 
 @dataclass
