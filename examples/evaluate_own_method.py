@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotatek import BASELINE, ChannelMethod, RotateK, Settings, ThinK, load
-from rotatek.evaluation.questions import Suite
 from rotatek.evaluation.report import markdown
 from rotatek.evaluation.run import Run, engine_for
+from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import LayerStates, Store, full_visual
 from rotatek.methods.options import option

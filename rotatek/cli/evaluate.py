@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at-once", type=int, default=0, metavar="N", help="pictures: 8 on a GPU, else 1"
     )
     parser.add_argument(
-        "--part", default="1/1", metavar="I/N", help="of the pictures: N processes share --out"
+        "--part", default="1/1", metavar="I/N", help="of the settings: N processes share --out"
     )
     parser.add_argument(
         "--report", action="store_true", help="ask nothing: write the report of what --out holds"
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         settings = tables.from_file(args.settings)
     from rotatek import models  # noqa: PLC0415
-    from rotatek.evaluation.questions import Suite  # noqa: PLC0415
     from rotatek.evaluation.run import Run, engine_for  # noqa: PLC0415
+    from rotatek.evaluation.suite import Suite  # noqa: PLC0415
 
     suite = Suite.read(args.suite).taken([*filter(None, args.splits.split(","))], args.questions)
     engine = engine_for(models.load(args.model, args.device), suite)
@@ -101,8 +101,7 @@ def ask(asked: "Run", part: tuple[int, int], limit_s: float | None, at_once: int
     with tqdm(total=total, unit="answer", file=sys.stderr, smoothing=0.05) as bar:
         for added in asked.answer(owed, limit_s, at_once):
             bar.update(added)
-    left = [name for names in asked.missing(part).values() for name in names]
-    return not [name for name in left if name not in asked.refused] or bool(asked.left_out)
+    return not asked.missing(part)
 
 
 def write_report(path: Path) -> None:

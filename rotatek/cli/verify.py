@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> None:
     """
     from rotatek import models  # noqa: PLC0415  # keeps --help quick
     from rotatek.evaluation.answers import ANSWERS, read  # noqa: PLC0415
-    from rotatek.evaluation.questions import Suite  # noqa: PLC0415
     from rotatek.evaluation.report import rows, table_of  # noqa: PLC0415
     from rotatek.evaluation.run import Run, engine_for  # noqa: PLC0415
+    from rotatek.evaluation.suite import Suite  # noqa: PLC0415
     from rotatek.evaluation.tables import UNCOMPRESSED, VERIFIED, settings_of  # noqa: PLC0415
     from rotatek.methods.settings import USUAL  # noqa: PLC0415
 

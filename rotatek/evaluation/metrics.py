@@ -152,26 +152,6 @@ def wilson(successes: float, count: int, z: float = 1.959964) -> tuple[float, fl
     return low, 1.0 if successes == count else float(middle + half)
 
 
-def interval(values: Floats, groups: NDArray[np.int64], seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the mean of scores [n] in [0, 1] from the document each one belongs to.
-
-    Questions about one document are not independent, so whole documents are resampled. Where every
-    score is the same, resampling says nothing and Wilson's interval over the documents is given.
-    """
-    if values.size == 0:
-        return 0.0, 1.0
-    return Resampled(groups, seed).score_interval(values)
-
-
-def paired_interval(
-    first: Floats, second: Floats, groups: NDArray[np.int64], seed: int = 0
-) -> tuple[float, float]:
-    """95 % interval of mean(first - second), the same questions answered by both."""
-    if first.size == 0:
-        return -1.0, 1.0
-    return Resampled(groups, seed).interval(first - second)
-
-
 class Resampled:
     """A bootstrap over documents: the same draws for every mean over the same questions.
 
@@ -241,11 +221,3 @@ def _strip_punctuation(text: str) -> str:
         beside_space = f"{mark} " in text or f" {mark}" in text
         out = out.replace(mark, "" if beside_space or grouped else " ")
     return re.sub(r"\.(?!\d)", "", out)
-
-
-def points(difference: float, pair: Sequence[float]) -> str:
-    """A difference of scores in [0, 1] in points, with its interval."""
-    low, high = pair
-    # Adding zero turns -0.0 into 0.0.
-    one, two, three = (round(100 * value, 1) + 0.0 for value in (difference, low, high))
-    return f"{one:+.1f} ({two:+.1f} to {three:+.1f})"

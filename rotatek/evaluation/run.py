@@ -19,7 +19,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
-from rotatek.evaluation.questions import LONG_TOKENS, Question, Suite
+from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import make_request
@@ -72,18 +72,17 @@ class Run:
         """The settings that are still to be asked of each picture.
 
         Args:
-            part: number from 0 and count of parts, of which this is to ask one.
+            part: number from 0 and count of the parts into which the settings are dealt, of which
+                this is to ask one: so each process compiles the kernels of its settings alone.
         """
         found = begin(self.path)
         known = {(one.question, one.setting) for one in found if one.model == self.model}
         number, parts = part
+        mine = [name for name in list(self.settings)[number::parts] if name not in self.refused]
         owed = {
-            picture: [
-                name
-                for name in self.settings
-                if any((one.id, name) not in known for one in questions)
-            ]
-            for picture, questions in list(self.suite.pictures.items())[number::parts]
+            picture: [name for name in mine if any((one.id, name) not in known for one in asked)]
+            for picture, asked in self.suite.pictures.items()
+            if picture not in self.left_out
         }
         return {picture: names for picture, names in owed.items() if names}
 

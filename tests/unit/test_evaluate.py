@@ -16,10 +16,11 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
-from rotatek.evaluation import questions, report, tables
+from rotatek.evaluation import report, tables
+from rotatek.evaluation import suite as suites
 from rotatek.evaluation.answers import Answer, append, begin, read
-from rotatek.evaluation.questions import Suite
 from rotatek.evaluation.run import Run, engine_for
+from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -48,8 +49,8 @@ LINES: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers of a few tokens."""
-    monkeypatch.setattr(questions, "SHORT_TOKENS", 4)
-    monkeypatch.setattr(questions, "LONG_TOKENS", 6)
+    monkeypatch.setattr(suites, "SHORT_TOKENS", 4)
+    monkeypatch.setattr(suites, "LONG_TOKENS", 6)
 
 
 @pytest.fixture(scope="module")
@@ -212,10 +213,14 @@ def test_a_run_goes_on_where_it_stopped(
     assert len(read(path)) == len(set(read(path))) == 18
 
 
-def test_parts_share_the_pictures(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
+def test_parts_share_the_settings(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
+    """Each asks its own, beside the uncompressed cache, which one of them writes down."""
     asked = Run(engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz")
-    first, second = (asked.missing((number, 2)) for number in range(2))
-    assert not first.keys() & second.keys() and len(first) + len(second) == 3
+    parts = [asked.missing((number, 2)) for number in range(2)]
+    assert [owed["a.png"] for owed in parts] == [[*SETTINGS][0::2], [*SETTINGS][1::2]]
+    for _ in asked.answer({"c.png": parts[1]["c.png"]}):
+        pass
+    assert [one.setting for one in read(asked.path)] == [*SETTINGS][1::2]
 
 
 Streams = Callable[..., Iterator[Event]]

@@ -174,22 +174,21 @@ def test_interval_covers_the_truth() -> None:
     for trial in range(200):
         documents = rng.beta(4, 2, 100)  # mean 2/3
         values = (rng.random(300) < documents[groups]).astype(float)
-        low, high = metrics.interval(values, groups, seed=trial)
+        low, high = metrics.Resampled(groups, trial).score_interval(values)
         covered += low <= 2 / 3 <= high
     assert 180 <= covered <= 199
 
 
 def test_interval_widens_for_dependent_answers() -> None:
     values = np.repeat(np.random.default_rng(1).integers(0, 2, 50), 10).astype(float)
-    alone = metrics.interval(values, np.arange(500))
-    together = metrics.interval(values, np.repeat(np.arange(50), 10))
+    alone = metrics.Resampled(np.arange(500)).interval(values)
+    together = metrics.Resampled(np.repeat(np.arange(50), 10)).interval(values)
     assert together[1] - together[0] > 2 * (alone[1] - alone[0])
 
 
 def test_interval_of_a_perfect_score_is_not_a_point() -> None:
-    low, high = metrics.interval(np.ones(30), np.repeat(np.arange(10), 3))
+    low, high = metrics.Resampled(np.repeat(np.arange(10), 3)).score_interval(np.ones(30))
     assert high == 1.0 and low == pytest.approx(metrics.wilson(10, 10)[0])
-    assert metrics.interval(np.array([]), np.array([], dtype=np.int64)) == (0.0, 1.0)
 
 
 def test_paired_interval_sees_what_two_intervals_hide() -> None:
@@ -197,14 +196,14 @@ def test_paired_interval_sees_what_two_intervals_hide() -> None:
     first = (rng.random(400) < 0.7).astype(float)
     second = first.copy()
     second[np.flatnonzero(first)[:20]] = 0.0
-    groups = np.arange(400)
-    low, high = metrics.paired_interval(first, second, groups)
+    drawn = metrics.Resampled(np.arange(400))
+    low, high = drawn.interval(first - second)
     assert 0 < low < 0.05 < high
-    assert metrics.interval(first, groups)[0] < metrics.interval(second, groups)[1]  # they overlap
-    assert metrics.paired_interval(first, first, groups) == (0.0, 0.0)
+    assert drawn.interval(first)[0] < drawn.interval(second)[1]  # they overlap
+    assert drawn.interval(first - first) == (0.0, 0.0)
 
 
 def test_the_same_seed_gives_the_same_interval() -> None:
     values = np.random.default_rng(3).random(50)
     groups = np.arange(50)
-    assert metrics.interval(values, groups) == metrics.interval(values, groups)
+    assert metrics.Resampled(groups).interval(values) == metrics.Resampled(groups).interval(values)
