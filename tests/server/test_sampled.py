@@ -175,7 +175,7 @@ def test_the_embedded_model_follows_a_schema_every_time(picture: Picture) -> Non
 
     with served(tiny_door(load("pocket"))) as address, client_of(address) as client:
         found = set()
-        for seed in range(0, 40, 10):
+        for seed in (0, 10):
             reply = ask(
                 client, asked(picture(56, 56)), response_format=formed(SCHEMA, strict=True),
                 temperature=1.0, seed=seed, n=10, max_tokens=120,
@@ -184,7 +184,7 @@ def test_the_embedded_model_follows_a_schema_every_time(picture: Picture) -> Non
                 assert choice.finish_reason == "stop"
                 jsonschema.validate(json.loads(choice.message.content), SCHEMA)
                 found.add(choice.message.content)
-        assert len(found) > 10
+        assert len(found) > 5
 
 
 def test_json_without_a_schema_and_an_honest_end(client: openai.OpenAI, picture: Picture) -> None:
