@@ -33,6 +33,10 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
         "widths": _SMALLER,
         "values": f"{_SMALLER}, Values included",
         "keep_values": f"{_SMALLER}, Values included",
+        "weighting=consistent": "choose `paper`, `none` or `general`",
+        **dict.fromkeys(
+            ("tokens=adakv", "tokens=sparsevlm", "tokens=cdpruner"), "choose another pruner"
+        ),
     }
 )
 
@@ -191,9 +195,9 @@ def _check_names(given: Mapping[str, Any], shared: bool) -> None:
     """Refuse names that no registered method has, and those that are not for everyone."""
     known = {*REGISTRIES, *TOKENS.options(), *CHANNELS.options()}
     known -= path_names() if shared else set()
-    for name in given:
-        if name in REMOVED:
-            raise SettingRemoved(name, REMOVED[name])
+    for name, value in given.items():
+        for gone in REMOVED.keys() & {name, f"{name}={value}"}:
+            raise SettingRemoved(gone, REMOVED[gone])
         if name not in known:
             raise SettingUnknown(name, ", ".join(sorted(known)))
 

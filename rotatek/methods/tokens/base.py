@@ -82,14 +82,12 @@ class TokenPruner(Method):
             `rotatek.methods.tokens.by_head`).
         asks: whether an encoder-stage pruner uses the question, so that its choice of tokens serves
             this question only.
-        control: whether it is a baseline for other methods.
         of_paper: whether the RotateK paper's tables have it.
         caution: a warning for later questions; or nothing.
     """
 
     stage: ClassVar[Stage]
     asks: ClassVar[bool] = False
-    control: ClassVar[bool] = False
     of_paper: ClassVar[bool] = False
     caution: ClassVar[str] = ""
 

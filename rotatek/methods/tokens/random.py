@@ -23,7 +23,6 @@ class Random(TokenPruner):
     label: ClassVar[str] = "Random"
     summary: ClassVar[str] = "Keeps random tokens: a baseline for every other choice."
     stage: ClassVar[Stage] = "encoder"
-    control: ClassVar[bool] = True
     colour: ClassVar[str] = "#667080"
     marker: ClassVar[str] = "x"
     dash: ClassVar[str] = "dot"
