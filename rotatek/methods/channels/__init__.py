@@ -5,6 +5,8 @@ from typing import Final
 from rotatek.methods.channels.base import ChannelMethod, HeadStates, LayerStates, full_visual
 from rotatek.methods.channels.full import Full
 from rotatek.methods.channels.kivi import Kivi
+from rotatek.methods.channels.omniscale import OmniScaled
+from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.channels.store import Store
@@ -16,7 +18,7 @@ from rotatek.methods.registry import Registry
 CHANNELS: Final = Registry(
     "rotatek.channels",
     ChannelMethod,  # type: ignore[type-abstract]
-    (RotateK, ThinK, SparK, Kivi, TurboQuant, VidKV, Full),
+    (RotateK, ThinK, SparK, Kivi, TurboQuant, VidKV, Oscar, OmniScaled, Full),
 )
 
 __all__ = [

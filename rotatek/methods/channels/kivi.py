@@ -8,7 +8,7 @@ are, and with `residual` the last visual tokens, too; the others are quantised, 
 shorter group.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from rotatek.methods.channels.quantised_method import (
     LARGEST,
     PackedMethod,
     PackedStore,
+    Whole,
     bits_option,
     value_bits_option,
 )
@@ -54,7 +55,14 @@ class Groups(NamedTuple):
     zero: Tensor
 
     @classmethod
-    def of(cls, numbers: Tensor, dim: int, bits: int, alive: Tensor | None = None) -> "Groups":
+    def of(
+        cls,
+        numbers: Tensor,
+        dim: int,
+        bits: int,
+        alive: Tensor | None = None,
+        clip: float = 1.0,
+    ) -> "Groups":
         """Quantise groups of numbers.
 
         Args:
@@ -62,13 +70,14 @@ class Groups(NamedTuple):
             dim: along which a group shares a scale and a zero point.
             bits: of a code.
             alive: bool, broadcast to numbers: those that count; all by default.
+            clip: share of a group's least and largest number that the codes reach to.
         """
         low = high = numbers
         if alive is not None:  # a group without any becomes zero
             low = numbers.masked_fill(~alive, float("inf"))
             high = numbers.masked_fill(~alive, float("-inf"))
-        least = low.amin(dim, keepdim=True)
-        reach = high.amax(dim, keepdim=True) - least
+        least = low.amin(dim, keepdim=True) * clip
+        reach = high.amax(dim, keepdim=True) * clip - least
         empty = reach < 0
         zero = least.masked_fill(empty, 0.0).clamp(-LARGEST, LARGEST).half()
         scale = (reach.masked_fill(empty, 0.0) / (2**bits - 1)).clamp(max=LARGEST).half()
@@ -77,24 +86,12 @@ class Groups(NamedTuple):
         return cls(codes, scale.squeeze(dim), zero.squeeze(dim))
 
 
-def residual_index(lengths: Tensor, count: int) -> Tensor:
-    """[B, count]: the last `count` tokens of each sample; the first ones where it has fewer."""
-    start = (lengths - count).clamp(min=0).long()
-    return start[:, None] + torch.arange(count, device=lengths.device)
-
-
-def placed(index: Tensor, like: Tensor) -> Tensor:
-    """An index [B, n] of tokens as `gather` takes it for states like [B, Hkv, n, d]."""
-    return index[:, None, :, None].expand(-1, like.shape[1], -1, like.shape[3])
-
-
 @dataclass
 class KiviStore(PackedStore):
     """beside: key_scale, key_zero [B, Hkv, N / group, d]; value_scale, value_zero [B, Hkv, N, d /
-    group], all float16; with a residual key_recent and value_recent [B, Hkv, R, d], of the model's
-    type. N counts the quantised tokens."""
+    group], all float16. N counts the quantised tokens."""
 
-    group: int
+    group: int = field(kw_only=True)
 
     def read(self) -> Visual:
         """Rebuild dense Keys and Values [B, Hkv, N + R, d]."""
@@ -110,17 +107,9 @@ class KiviStore(PackedStore):
             beside[name].float().repeat_interleave(channels, 3)
             for name in ("value_scale", "value_zero")
         )
-        keys = self._joined(keys * key_scale + key_zero, beside.get("key_recent"))
-        values = self._joined(values * value_scale + value_zero, beside.get("value_recent"))
+        keys = self.dense("key", keys * key_scale + key_zero)
+        values = self.dense("value", values * value_scale + value_zero)
         return visual._replace(keys=keys, values=values, fresh=True)
-
-    def _joined(self, old: Tensor, recent: Tensor | None) -> Tensor:
-        """Rebuilt numbers [B, Hkv, N, d] and those of the recent tokens in each sample's order."""
-        old = old.to(self.dtype)
-        if recent is None or self.visual.lengths is None:
-            return old
-        index = residual_index(self.visual.lengths, recent.shape[2])
-        return pad(old, (0, 0, 0, recent.shape[2])).scatter(2, placed(index, recent), recent)
 
 
 @dataclass(frozen=True)
@@ -161,18 +150,16 @@ class Kivi(PackedMethod):
         """Quantise Keys along tokens and Values along channels."""
         key_bits, value_bits = (int(bits) for bits in self.each)
         keys, values, group = states.keys, states.values, int(self.group)
-        d, count = keys.shape[-1], min(int(self.residual), keys.shape[2])
-        beside, tokens = {}, keys.shape[2] - count
-        if count:
-            index = residual_index(states.lengths, count)
-            for name, numbers in (("key_recent", keys), ("value_recent", values)):
-                beside[name] = numbers.gather(2, placed(index, numbers))
+        d, tokens = keys.shape[-1], keys.shape[2]
+        whole = Whole.of(states.lengths, tokens, 0, int(self.residual))
+        beside = whole.taken(keys, "key_whole") | whole.taken(values, "value_whole")
+        keys, values, tokens = whole.others(keys), whole.others(values), tokens - whole.count
         spare = -tokens % group
-        alive = pad(token_mask(states.lengths - count, tokens), (0, spare))
+        alive = pad(token_mask(states.lengths - whole.count, tokens), (0, spare))
         alive = alive.unflatten(1, (-1, group))[:, None, :, :, None]
-        by_token = pad(keys[:, :, :tokens].float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
+        by_token = pad(keys.float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
         for_keys = Groups.of(by_token, 3, key_bits, alive)
-        by_channel = values[:, :, :tokens].float().unflatten(3, (-1, channels_of_group(d, group)))
+        by_channel = values.float().unflatten(3, (-1, channels_of_group(d, group)))
         for_values = Groups.of(by_channel, 4, value_bits)
         beside |= {
             "key_scale": for_keys.scale, "key_zero": for_keys.zero,
@@ -189,7 +176,8 @@ class Kivi(PackedMethod):
             value_bits,
             d,
             keys.dtype,
-            group,
+            (0, whole.count),
+            group=group,
         )
 
     def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:

@@ -1,0 +1,137 @@
+"""OSCAR's form of quantisation (arXiv 2605.17757): rotations calibrated offline, then two bits.
+
+Keys are turned by R = U H P: U the eigenvectors of the queries' second moments Q^T Q, averaged over
+the heads of a layer, H a Hadamard matrix and P the bit-reversal order. Values are turned likewise by
+the eigenvectors of V^T diag(w) V with w_t = k_t (Q^T Q) k_t^T. A token's turned numbers are stored
+as codes in groups of at most 128 channels, with a scale and a zero point in float16 for each group,
+over .96 (Keys) and .92 (Values) of its range.
+
+OSCAR leaves the first 64 and the last 256 tokens whole; `whole` leaves so many visual tokens, or
+none. Text is whole. R belongs to the model, so no cache counts it. It comes from a file of `rotatek
+calibrate`; without one, from the prompt itself, which OSCAR does not do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import torch
+from torch import Tensor
+
+from kernels.reference import Visual
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.bit_packing import pack, unpack
+from rotatek.methods.channels.kivi import Groups
+from rotatek.methods.channels.quantised_method import (
+    PackedMethod,
+    PackedStore,
+    Whole,
+    bits_option,
+    hadamard,
+    value_bits_option,
+)
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import choice, option
+from rotatek.methods.rotation.stored_bases import load_bases
+
+BITS: Final = ("2", "3", "4")
+GROUP: Final = 128  # channels that share a scale
+CLIPS: Final = (0.96, 0.92)  # of the range of Keys, and of Values
+WHOLE: Final = {"0": (0, 0), "64+256": (64, 256)}  # first and last tokens
+
+
+def moments(states: LayerStates) -> tuple[Tensor, Tensor]:
+    """Q^T Q / n and V^T diag(w) V / n [d, d] float32, means over the heads of a layer."""
+    alive = states.window_alive[:, None, :, None]
+    queries = states.queries.float().masked_fill(~alive, 0.0)
+    count = alive.sum().clamp(min=1) * queries.shape[1]
+    of_queries = torch.einsum("bhwc,bhwd->cd", queries, queries) / count
+    keys, values = states.keys.float(), states.values.float()  # zero beyond each length
+    weights = ((keys @ of_queries) * keys).sum(-1)
+    count = states.lengths.sum().clamp(min=1) * keys.shape[1]
+    return of_queries, torch.einsum("bhn,bhnc,bhnd->cd", weights, values, values) / count
+
+
+def rotation_of(moment: Tensor) -> Tensor:
+    """U H P [d, d] of a second moment [d, d]."""
+    d = len(moment)
+    basis = torch.linalg.eigh(moment.double().cpu()).eigenvectors.flip(-1)  # falling
+    order = [int(f"{place:0{d.bit_length() - 1}b}"[::-1], 2) for place in range(d)]
+    return (basis.float() @ hadamard(d, basis.device))[:, order].to(moment.device)
+
+
+@dataclass
+class OscarStore(PackedStore):
+    """beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, N, d / group].
+    turns: R of Keys and of Values [2, d, d]."""
+
+    turns: Tensor = field(kw_only=True)
+
+    def read(self) -> Visual:
+        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
+        found = []
+        for name, bits, turn in zip(
+            ("key", "value"), (self.key_bits, self.value_bits), self.turns, strict=True
+        ):
+            codes = unpack(getattr(self.visual, f"{name}s"), int(bits), self.width)
+            scale, zero = (self.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
+            grouped = codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
+            found.append(self.dense(name, grouped.flatten(-2) @ turn.mT))
+        return self.visual._replace(keys=found[0], values=found[1], fresh=True)
+
+
+@dataclass(frozen=True)
+class Oscar(PackedMethod):
+    """A rotation of each layer from a calibration, then a few bits by token."""
+
+    name: ClassVar[str] = "oscar"
+    label: ClassVar[str] = "OSCAR"
+    summary: ClassVar[str] = (
+        "Every number in a few bits behind rotations calibrated from queries, by token."
+    )
+    colour: ClassVar[str] = "#b06000"
+    marker: ClassVar[str] = "star"
+    dash: ClassVar[str] = "dash"
+    steps: ClassVar[tuple[str, ...]] = BITS
+
+    bits: str = bits_option(BITS, "2")
+    value_bits: str = value_bits_option(BITS)
+    whole: str = choice(
+        "0",
+        "Whole tokens",
+        "first and last visual tokens that OSCAR leaves at full width, as it does all text",
+        [(name, name) for name in WHOLE],
+    )
+    calibration: str | None = option(
+        None,
+        "Rotations",
+        "a file made by `rotatek calibrate`; replaces rotations of each prompt",
+        kind="path",
+    )
+
+    def bases(self, layers: int) -> Sequence[Tensor] | None:
+        """R of Keys and of Values of each layer, [2, d, d], from the file."""
+        return None if self.calibration is None else load_bases(self.calibration, layers)
+
+    def compress(self, states: LayerStates) -> Store:
+        """Turn Keys and Values, and quantise each token's groups of channels."""
+        d = states.keys.shape[-1]
+        if states.basis is None:
+            turns = torch.stack([rotation_of(moment) for moment in moments(states)])
+        else:
+            turns = states.basis.to(states.keys.device)
+        first, last = WHOLE[self.whole]
+        whole = Whole.of(states.lengths, states.keys.shape[2], first, last)
+        beside, packed = {}, []
+        sides = zip(("key", "value"), (states.keys, states.values), self.each, CLIPS, strict=True)
+        for turn, (name, numbers, bits, clip) in zip(turns, sides, strict=True):
+            beside |= whole.taken(numbers, f"{name}_whole")
+            turned = whole.others(numbers).float() @ turn
+            groups = Groups.of(
+                turned.unflatten(-1, (-(-d // GROUP), -1)), 4, int(bits), clip=clip
+            )
+            packed.append(pack(groups.codes.flatten(-2), int(bits)))
+            beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
+        visual = Visual(*packed, states.lengths)
+        counts = whole.first, whole.count - whole.first
+        return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)
