@@ -13,14 +13,18 @@ from rotatek.inputs.text_files import parsed, read_text
 from rotatek.methods.settings import BASELINE, Settings
 
 UNCOMPRESSED: Final = "uncompressed"  # what every setting is compared with
-CALIBRATED: Final = "RotateK calibrated offline, channels .25"
+CALIBRATED: Final[Mapping[str, Mapping[str, Any]]] = {  # with a file of `rotatek calibrate`
+    "RotateK calibrated offline, channels .25": {"channels": "rotatek", "keep_channels": 0.25},
+    "OSCAR": {"channels": "oscar"},
+    "OSCAR, 320 whole": {"channels": "oscar", "whole": "64+256"},
+}
 Flat = Mapping[str, Any]
 
 # (nominal KV, tokens kept) of the paper's joint rows at a quarter of the channels, and tighter ones
 BUDGETS: Final = ((0.28, 0.45), (0.25, 0.4), (0.22, 0.35), (0.19, 0.3))
 TIGHTER: Final = ((0.125, 0.2), (0.0625, 0.1))
 SHARES: Final = (0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)  # k = 64, 48, 32, 24, 16, 8 of 128
-SMALLER: Final = (2, 3, 5, 8, 12, 16, 24)
+SMALLER: Final = (2, 3, 4, 5, 6, 8, 12, 16, 24)
 PRUNED: Final = 0.4  # tokens kept where pruners are compared with each other
 PAPERS: Final = {"FastV": "fastv", "VisionZip": "visionzip"}
 PRUNERS: Final = PAPERS | {
@@ -74,6 +78,8 @@ TABLES: Final[Mapping[str, Mapping[str, Flat]]] = {
             for bits in "234"
         },
         "VidKV": {"channels": "vidkv"},
+        "OScaR": {"channels": "omniscale"},
+        "OScaR, 128 whole": {"channels": "omniscale", "residual": "128"},
         **{f"{label}, tokens .4": _alone(PRUNED, name) for label, name in PRUNERS.items()},
     },
     "smaller": {
@@ -96,7 +102,7 @@ def settings_of(tables: str = "all", calibration: str | None = None) -> dict[str
 
     Args:
         tables: names of `TABLES` with commas between them, or "all".
-        calibration: a file of `rotatek calibrate`, for one row more.
+        calibration: a file of `rotatek calibrate`, for the rows of `CALIBRATED`.
 
     Raises:
         SettingError: for a table that there is not.
@@ -108,7 +114,7 @@ def settings_of(tables: str = "all", calibration: str | None = None) -> dict[str
             raise SettingError("--tables", f"all, or some of {','.join(TABLES)}", name)
         flat |= TABLES[name]
     if calibration is not None:
-        flat[CALIBRATED] = {"keep_channels": 0.25, "calibration": calibration}
+        flat |= {name: {**one, "calibration": calibration} for name, one in CALIBRATED.items()}
     return {UNCOMPRESSED: BASELINE} | {name: Settings.of(**one) for name, one in flat.items()}
 
 

@@ -2,17 +2,19 @@
 
 Online RotateK computes a basis at every prefill. A calibration file has, per layer and Key head,
 all eigenvectors of the query-weighted covariance averaged over samples (each of trace one, so that
-no picture outweighs another); any k is a slice of them.
+no picture outweighs another); any k is a slice of them. The rotations of `oscar` are beside them.
 """
 
 import os
 from dataclasses import dataclass, field
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from rotatek.errors import CalibrationUnusable
 from rotatek.methods import rotation
+from rotatek.methods.channels import oscar
 from rotatek.methods.channels.base import LayerStates
 
 
@@ -21,6 +23,7 @@ class Calibrator:
     """A recorder that averages covariances over every prefill it sees."""
 
     total: dict[int, Tensor] = field(default_factory=dict)  # sums by layer
+    oscar: dict[int, Tensor] = field(default_factory=dict)  # of its two moments, by layer
     samples: int = 0
 
     def record(self, prefill: LayerStates) -> None:
@@ -31,6 +34,10 @@ class Calibrator:
         weighted = rotation.weighted(covariance, sigma)
         trace = weighted.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp(min=1e-30)
         self.total[layer] = self.total.get(layer, 0) + (weighted / trace).float().sum(0).cpu()
+        own = torch.stack(oscar.moments(prefill)).cpu()
+        self.oscar[layer] = (
+            self.oscar.get(layer, 0) + own / own.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None]
+        )
         self.samples += keys.shape[0] if layer == 0 else 0
 
     def step(self, layer: int, query: Tensor) -> None:
@@ -50,4 +57,9 @@ class Calibrator:
             raise CalibrationUnusable("Nothing was calibrated: there was no image to read.")
         means = {layer: total / self.samples for layer, total in self.total.items()}
         found = {f"layer.{i}": rotation.full_basis(mean)[0] for i, mean in means.items()}
+        found |= {
+            f"oscar.{i}": torch.stack([oscar.rotation_of(one) for one in total])
+            for i, total in self.oscar.items()
+            if total.shape[-1].bit_count() == 1  # widths that have a Hadamard matrix
+        }
         save_file(found, path, {"model": model, "samples": str(self.samples)})

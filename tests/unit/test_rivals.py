@@ -2,6 +2,7 @@
 
 import cmath
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import pytest
@@ -21,6 +22,8 @@ from rotatek.methods.channels import (
 )
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.kivi import channels_of_group
+from rotatek.methods.channels.omniscale import OmniScaled
+from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
 from rotatek.methods.channels.vidkv import VidKVStore, pack_trits, unpack_trits
 
@@ -338,3 +341,79 @@ def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
         assert [kind().with_share(share).bits for share in shares] == ["4", "4", *least.split()]
         assert kind(value_bits="2").with_share(0.25) == kind()
     assert ThinK().with_share(0.75).keep == 0.5 and ThinK().with_share(0.1).keep == 1 / 128
+
+
+def sylvester(width: int) -> list[list[float]]:
+    """The Hadamard matrix by its rule: -1 to the number of common bits of row and column."""
+    return [[(-1) ** (i & j).bit_count() / width**0.5 for j in range(width)] for i in range(width)]
+
+
+def clipped_group(numbers: list[float], bits: int, clip: float) -> list[float]:
+    """`plain_group` over a share of its least and largest number."""
+    low, high = min(numbers) * clip, max(numbers) * clip
+    zero = float(torch.tensor(low).half())
+    scale = float(torch.tensor((high - low) / (2**bits - 1)).half())
+    codes = [min(max(round((x - zero) / scale), 0), 2**bits - 1) for x in numbers]
+    return [code * scale + zero for code in codes]
+
+
+@pytest.mark.parametrize("whole", ["0", "64+256"])
+def test_oscar_is_its_formula(whole: str) -> None:
+    """R = U H P of both moments, then a token's codes; the first and last tokens as they were."""
+    layer, method = states(torch.float64), Oscar(whole=whole)
+    found = method.compress(replace(layer, keys=layer.keys.float(), values=layer.values.float()))
+    seen = found.read()
+    moment = sum(q.T @ q for q in layer.queries.flatten(0, 1)) / layer.queries[..., 0].numel()
+    weigh = [
+        (k @ moment * k).sum(-1) for k in layer.keys.flatten(0, 1)
+    ]  # of each token, a head at a time
+    values = sum(
+        v.T @ (w[:, None] * v) for v, w in zip(layer.values.flatten(0, 1), weigh, strict=True)
+    )
+    spread = torch.tensor(sylvester(D), dtype=torch.float64)
+    order = [int(format(i, "06b")[::-1], 2) for i in range(D)]
+    for name, total, clip in (("keys", moment, 0.96), ("values", values, 0.92)):
+        basis = torch.linalg.eigh(total).eigenvectors.flip(-1)
+        turn = (basis @ spread)[:, order]
+        for sample, token in ((0, 3), (0, 74), (1, 20)):
+            own = getattr(layer, name)[sample, 1, token]
+            wanted = torch.tensor(clipped_group((own @ turn).tolist(), 2, clip)).double() @ turn.T
+            got = getattr(seen, name)[sample, 1, token].double()
+            if whole == "0":
+                # a sign of an eigenvector is free, so errors are compared, not codes
+                assert torch.isclose((got - own).norm(), (wanted - own).norm(), rtol=0.35)
+            else:
+                assert torch.equal(got, own.float().double())
+
+
+def test_oscars_rotations_of_a_file_are_used() -> None:
+    """With a given R the codes are the formula's, number by number."""
+    layer = states()
+    turns = torch.stack([random_rotation(D, torch.device("cpu"))] * 2)
+    seen = Oscar().compress(replace(layer, basis=turns)).read()
+    for name, clip in (("keys", 0.96), ("values", 0.92)):
+        own = getattr(layer, name)[1, 0, 20]
+        wanted = torch.tensor(clipped_group((own @ turns[0]).tolist(), 2, clip)) @ turns[0].T
+        assert torch.allclose(getattr(seen, name)[1, 0, 20], wanted, atol=1e-5 * float(own.norm()))
+
+
+@pytest.mark.parametrize("residual", [0, 32])
+def test_omni_scaling_is_its_formula(residual: int) -> None:
+    layer, spread = states(), torch.tensor(sylvester(D))
+    seen = OmniScaled(residual=str(residual)).compress(layer).read()
+    for sample, length in enumerate(LENGTHS):
+        turned = layer.keys[sample, 1, :length] @ spread
+        norms = turned.norm(dim=-1, keepdim=True).half().float()
+        scaled, old = turned / norms, length - residual
+        for first in range(0, old, 32):
+            rows = slice(first, min(first + 32, old))
+            channels = [plain_group(scaled[rows, c].tolist(), 2) for c in range(D)]
+            scaled[rows] = torch.tensor(channels).T
+        wanted = scaled * norms @ spread
+        got = seen.keys[sample, 1, :length]
+        assert torch.allclose(got, wanted, atol=1e-5 * float(wanted.abs().max()))
+        value = layer.values[sample, 1, 5] @ spread
+        if old > 5:
+            halves = [plain_group(half.tolist(), 2) for half in value.split(32)]
+            wanted = torch.tensor(halves).flatten() @ spread
+            assert torch.allclose(seen.values[sample, 1, 5], wanted, atol=1e-5)

@@ -1,9 +1,9 @@
 """OScaR's form of quantisation (arXiv 2605.19660): a rotation and each token's norm, then groups.
 
-Keys and Values are turned by a Hadamard matrix, which spreads loud channels. A turned Key is divided
-by its norm, kept in float16, so that loud tokens do not widen the groups of a channel. Both are then
-stored as `kivi` stores them: Keys a channel at a time in groups of 32 tokens, Values a token at a
-time in groups of 32 channels. Nothing is calibrated.
+Keys and Values are turned by a Hadamard matrix, which spreads loud channels. A turned Key is
+divided by its norm, kept in float16, so that loud tokens do not widen the groups of a channel. Both
+are then stored as `kivi` stores them: Keys a channel at a time in groups of 32 tokens, Values a
+token at a time in groups of 32 channels. Nothing is calibrated.
 """
 
 from dataclasses import dataclass, fields, replace

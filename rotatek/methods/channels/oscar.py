@@ -1,9 +1,9 @@
 """OSCAR's form of quantisation (arXiv 2605.17757): rotations calibrated offline, then two bits.
 
 Keys are turned by R = U H P: U the eigenvectors of the queries' second moments Q^T Q, averaged over
-the heads of a layer, H a Hadamard matrix and P the bit-reversal order. Values are turned likewise by
-the eigenvectors of V^T diag(w) V with w_t = k_t (Q^T Q) k_t^T. A token's turned numbers are stored
-as codes in groups of at most 128 channels, with a scale and a zero point in float16 for each group,
+a layer's heads, H a Hadamard matrix and P the bit-reversal order. Values are turned likewise by the
+eigenvectors of V^T diag(w) V with w_t = k_t (Q^T Q) k_t^T. A token's turned numbers are stored as
+codes in groups of at most 128 channels, with a scale and a zero point in float16 for each group,
 over .96 (Keys) and .92 (Values) of its range.
 
 OSCAR leaves the first 64 and the last 256 tokens whole; `whole` leaves so many visual tokens, or
@@ -75,7 +75,9 @@ class OscarStore(PackedStore):
         ):
             codes = unpack(getattr(self.visual, f"{name}s"), int(bits), self.width)
             scale, zero = (self.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
-            grouped = codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
+            grouped = (
+                codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
+            )
             found.append(self.dense(name, grouped.flatten(-2) @ turn.mT))
         return self.visual._replace(keys=found[0], values=found[1], fresh=True)
 
@@ -109,9 +111,14 @@ class Oscar(PackedMethod):
         kind="path",
     )
 
+    @property
+    def whole_tokens(self) -> int:
+        """Visual tokens at full width, at most."""
+        return sum(WHOLE[self.whole])
+
     def bases(self, layers: int) -> Sequence[Tensor] | None:
         """R of Keys and of Values of each layer, [2, d, d], from the file."""
-        return None if self.calibration is None else load_bases(self.calibration, layers)
+        return None if self.calibration is None else load_bases(self.calibration, layers, "oscar")
 
     def compress(self, states: LayerStates) -> Store:
         """Turn Keys and Values, and quantise each token's groups of channels."""
@@ -127,9 +134,7 @@ class Oscar(PackedMethod):
         for turn, (name, numbers, bits, clip) in zip(turns, sides, strict=True):
             beside |= whole.taken(numbers, f"{name}_whole")
             turned = whole.others(numbers).float() @ turn
-            groups = Groups.of(
-                turned.unflatten(-1, (-(-d // GROUP), -1)), 4, int(bits), clip=clip
-            )
+            groups = Groups.of(turned.unflatten(-1, (-(-d // GROUP), -1)), 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
         visual = Visual(*packed, states.lengths)
