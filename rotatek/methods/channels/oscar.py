@@ -45,11 +45,13 @@ def moments(states: LayerStates) -> tuple[Tensor, Tensor]:
     alive = states.window_alive[:, None, :, None]
     queries = states.queries.float().masked_fill(~alive, 0.0)
     count = alive.sum().clamp(min=1) * queries.shape[1]
-    of_queries = torch.einsum("bhwc,bhwd->cd", queries, queries) / count
+    queries = queries.flatten(0, 2)
+    of_queries = queries.mT @ queries / count
     keys, values = states.keys.float(), states.values.float()  # zero beyond each length
     weights = ((keys @ of_queries) * keys).sum(-1)
     count = states.lengths.sum().clamp(min=1) * keys.shape[1]
-    return of_queries, torch.einsum("bhn,bhnc,bhnd->cd", weights, values, values) / count
+    weighted, values = (weights[..., None] * values).flatten(0, 2), values.flatten(0, 2)
+    return of_queries, weighted.mT @ values / count
 
 
 def rotation_of(moment: Tensor) -> Tensor:
