@@ -1,6 +1,7 @@
 """Turns at the device: first come, first served; long work yields to decoding steps in between, or
 shares a processor's cores with them."""
 
+import os
 import threading
 import time
 from collections import deque
@@ -121,5 +122,11 @@ class CpuShares:
             torch.set_num_threads(self.count)
 
     def share(self) -> None:
-        """Set this thread's operations to use its share."""
-        torch.set_num_threads(max(1, self.count // max(1, self._working)))
+        """Set this thread's operations to use its share.
+
+        Cores that the machine's other processes keep busy are not counted: an operation on two
+        threads waits for the slower one, and one of those waits for a core.
+        """
+        crowd = os.getloadavg()[0] - self.count if hasattr(os, "getloadavg") else 0.0
+        free = self.count - max(0, round(crowd))
+        torch.set_num_threads(max(1, free // max(1, self._working)))

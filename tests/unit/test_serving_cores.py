@@ -1,5 +1,6 @@
 """Parallel prompts on a processor: shares of its cores, and no answer changes."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from tests.unit.test_serving import asked_at_once, of_every_form
 
 
 @pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
+def threads_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     yield
     torch.set_num_threads(before)
 
@@ -59,6 +61,15 @@ def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
         thread.join(60)
     late.join(60)
     assert seen == [2, 2] and third.is_set()
+
+
+@pytest.mark.parametrize(("load", "threads"), [(0.4, 4), (4.2, 4), (6.1, 2), (30.0, 1)])
+def test_cores_of_a_crowded_machine_are_left_to_others(
+    load: float, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    with CpuShares(4).work():
+        assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize(
