@@ -88,11 +88,6 @@ class Admission:
         return self._room
 
     @property
-    def leased(self) -> int:
-        """Bytes that admitted requests need; the batch may have allocated more."""
-        return sum(lease.size for lease in tuple(self._held))
-
-    @property
     def held(self) -> int:
         """Bytes of admitted requests and of kept conversations."""
         return self._with(0)

@@ -7,7 +7,7 @@ only: U+2028 and form feeds, at which `str.splitlines` would cut, may be inside 
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -82,11 +82,6 @@ def as_json(value: Any, spaced: bool = True) -> str:
     separators = None if spaced else (",", ":")
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def as_lines(values: Iterator[Mapping[str, Any]] | list[Any], spaced: bool = True) -> str:
-    """JSON lines, each with its end."""
-    return "".join(as_json(value, spaced) + "\n" for value in values)
 
 
 def printable(text: str, encoding: str | None) -> str:

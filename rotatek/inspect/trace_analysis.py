@@ -96,30 +96,6 @@ def masks(
     return {name: one.mask(states, k).numpy() for name, one in methods.items()}
 
 
-def energy_curve(
-    trace: Trace, layer: int, head: int, method: ChannelMethod, weighing: ChannelMethod, k: int
-) -> NDArray[np.float64]:
-    """[d + 1]: share of the variation between tokens that survives under `method`.
-
-    With 0 to d channels, exactly at `k`; variation counts as `weighing` weighs the channels.
-    """
-    states = trace.head(layer, head)
-    held = method.energy(states, weighing.weights(states.queries), k)
-    return held.clamp(0, 1).double().numpy()
-
-
-def energy_curves(
-    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
-) -> dict[str, NDArray[np.float64]]:
-    """`energy_curve` of `compared(method)`, as `method` weighs the channels."""
-    d = trace.layers[layer].keys.shape[-1]
-    k = channels_kept(d, method.key_share) if k is None else k
-    return {
-        name: energy_curve(trace, layer, head, one, method, k)
-        for name, one in compared(method).items()
-    }
-
-
 def attention_view(
     trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int | None = None
 ) -> AttentionView:

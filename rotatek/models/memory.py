@@ -96,19 +96,6 @@ def free_bytes(device: str) -> int:
     return torch.cuda.mem_get_info(torch.device(device))[0]
 
 
-def share_bytes(device: torch.device, processes: int) -> int:
-    """Bytes that one of so many processes on `device` may fill: its share of all, if that is free.
-
-    Memory that PyTorch has freed but reserved for this process counts as free. Otherwise a process
-    would find less and less free memory, and work in ever smaller pieces.
-    """
-    if device.type != "cuda":
-        return _free_on_host() // processes
-    free, total = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(free + kept, total // processes)
-
-
 def check_fit(name: str, needed: int, device: str) -> None:
     """Refuse a model before its weights are read.
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from kernels.reference import project_query
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -20,11 +19,8 @@ from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
 from rotatek.methods.channels.base import (
     ChannelMethod,
-    HeadStates,
     LayerStates,
     full_visual,
-    interpolated,
-    variation,
 )
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import option
@@ -133,99 +129,6 @@ def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -
     kept = torch.from_numpy(masks["spark"])
     assert torch.equal(dense[kept], states.keys[kept])
     assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
-
-
-def lost(method: ChannelMethod, states: HeadStates, weights: Tensor, k: int) -> float:
-    """Share of the variation that is gone from what decoding reads."""
-    error = (method.reconstruction(states, k) - states.keys) * weights
-    return float(variation(error) / variation(states.keys * weights))
-
-
-PROJECTING = [one for one in REDUCING if getattr(one, "weighting", "") != "paper"]
-
-
-@pytest.mark.parametrize("method", PROJECTING, ids=name)
-def test_energy_is_what_the_reconstruction_keeps(trace: Trace, method: ChannelMethod) -> None:
-    states = trace.head(1, 1)
-    weights = method.weights(states.queries)
-    for k in (1, 5, 8, 20, D - 1):
-        held = float(method.energy(states, weights, k)[k])
-        assert held == pytest.approx(1 - lost(method, states, weights, k), abs=5e-3)
-
-
-@pytest.mark.parametrize("recovery", ["sign", "mean"])
-def test_a_curve_from_one_ranking_is_that_of_what_is_stored(trace: Trace, recovery: str) -> None:
-    method, states = SparK(recovery=recovery), trace.head(3, 0)
-    weights = method.weights(states.queries)
-    exact = ChannelMethod.energy(method, states, weights, 9)
-    assert torch.allclose(method.energy(states, weights, 9), exact, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", [ThinK, SparK])
-@pytest.mark.parametrize("weighting", ["paper", "none"])
-def test_energy_holds_under_weights_that_are_not_its_own(
-    trace: Trace, kind: type[ChannelMethod], weighting: str
-) -> None:
-    """The channels stay those that the method chooses by its own scores."""
-    states = trace.head(0, 0)
-    weights = RotateK(weighting=weighting).weights(states.queries)
-    curve = trace_analysis.energy_curve(trace, 0, 0, kind(), RotateK(weighting=weighting), 8)
-    assert curve[8] == pytest.approx(max(0, 1 - lost(kind(), states, weights, 8)), abs=5e-3)
-
-
-def test_rotated_energy_is_the_spectrum_s(trace: Trace) -> None:
-    """Under the paper's weights too, whose reconstruction is no projection in their metric."""
-    states, method = trace.head(1, 0), RotateK()
-    spectrum = method.axes(states).spectrum
-    curve = trace_analysis.energy_curves(trace, 1, 0, method)["rotatek"]
-    assert np.allclose(np.diff(curve), (spectrum / spectrum.sum()).numpy(), atol=1e-5)
-
-
-def degenerate() -> dict[str, HeadStates]:
-    """Heads that no image gives: one token, equal Keys, silent queries, one loud channel."""
-    generator = torch.Generator().manual_seed(1)
-    queries = torch.randn(2, 4, 16, generator=generator)
-    made = {
-        "one token": (torch.randn(1, 16, generator=generator), queries),
-        "zero Keys": (torch.zeros(9, 16), queries),
-        "equal Keys": (torch.ones(9, 16), queries),
-        "silent queries": (torch.randn(9, 16, generator=generator), torch.zeros(2, 4, 16)),
-        "loud": (torch.eye(16)[:9] * torch.tensor([1e4] + [1e-4] * 15), queries),
-    }
-    heads = {}
-    for label, (keys, window) in made.items():
-        mean = keys.mean(0)
-        heads[label] = HeadStates(keys, window, mean, (keys - mean).T @ (keys - mean))
-    return heads
-
-
-@pytest.mark.parametrize("label,states", degenerate().items())
-@pytest.mark.parametrize("method", REDUCING, ids=name)
-def test_curves_begin_at_nothing_end_at_all_and_are_finite(
-    method: ChannelMethod, label: str, states: HeadStates
-) -> None:
-    for k in (1, 4, 16):
-        curve = method.energy(states, method.weights(states.queries), k)
-        assert curve.shape == (17,) and curve.isfinite().all()
-        assert curve[0] == 0 and curve[16] == pytest.approx(1, abs=1e-3)
-        assert method.mask(states, k).sum() <= k * len(states.keys)
-
-
-@pytest.mark.parametrize("size,points", [(5, {0: 0.0, 2: 0.5, 4: 1.0}), (3, {0: 0.0, 2: 1.0})])
-def test_curves_are_straight_between_their_points(size: int, points: dict[int, float]) -> None:
-    assert torch.allclose(interpolated(points, size), torch.linspace(0, 1, size).double())
-
-
-def test_a_curve_says_the_same_whatever_else_is_worked_out(trace: Trace) -> None:
-    for method in REDUCING:
-        alone = trace_analysis.energy_curve(trace, 2, 0, method, RotateK(), 11)
-        assert (
-            np.abs(alone - trace_analysis.energy_curve(trace, 2, 0, method, RotateK(), 3)).max()
-            < 0.1
-        )
-        assert (alone[0], alone[-1]) == (0, pytest.approx(1, abs=1e-3))
-        if not isinstance(method, SparK):
-            assert (np.diff(alone) >= -1e-6).all()
 
 
 def test_the_rotation_holds_more_than_any_choice_of_channels(trace: Trace) -> None:

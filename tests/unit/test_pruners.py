@@ -130,8 +130,6 @@ def test_pyramiddrop_keeps_the_same_share_at_each_quarter(layers: int, keep: flo
     if layers == 32:
         assert places == [8, 16, 24]
         assert shares == pytest.approx([shares[0], shares[0] ** 2, shares[0] ** 3])
-    held = PyramidDrop(keep=keep).tokens_by_layer(layers, 10_000)[places[0] :]
-    assert sum(held) / len(held) == pytest.approx(keep * 10_000, abs=2)
 
 
 def _plain_dart(

@@ -12,10 +12,8 @@ from torch import Tensor
 from rotatek.cache.bytes import storage_bytes
 from rotatek.methods.channels import (
     ChannelMethod,
-    Full,
     Kivi,
     LayerStates,
-    SparK,
     ThinK,
     TurboQuant,
     VidKV,
@@ -285,46 +283,6 @@ def test_more_bits_err_less() -> None:
 def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
     """Of one part's storages."""
     return storage_bytes(tensor for name, tensor in found if name == part)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    "method",
-    [Kivi(bits="2"), Kivi(bits="3"), Kivi(), TurboQuant(bits="2"), TurboQuant(bits="3"),
-     TurboQuant(), TurboQuant(bits="1"), TurboQuant(bits="2.5"),
-     TurboQuant(bits="3.5", value_bits="2"), Kivi(group="64", value_bits="2"), Kivi(group="128"),
-     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), ThinK(), SparK(),
-     SparK(recovery="mean")],
-    ids=repr,
-)  # fmt: skip
-def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: torch.dtype) -> None:
-    """`head_bytes`, to the byte, and the type that comes back is the model's."""
-    layer = states(dtype)
-    store = method.compress(layer)
-    found = list(store.tensors())
-    widths = method.key_widths(torch.ones(1, HEADS, D))
-    ahead = method.head_bytes(widths, torch.tensor([[N]]), D, dtype.itemsize)
-    assert 2 * int(ahead.sum()) == storage_bytes(t for _, t in found) - bytes_of(found, "lengths")
-    if method.form != "" and method.name != "full":
-        assert store.read().keys.dtype == store.read().values.dtype == dtype
-        small = (torch.uint8, torch.float16, torch.int32)
-        assert all(t.dtype in small for _, t in found) or "residual='32'" in repr(method)
-
-
-def test_two_bits_are_three_with_their_scales() -> None:
-    """The figures of the literature, for a long prompt: 96, 160, 100 and 68 bytes of 512."""
-    tokens, widths = torch.tensor([[3200]]), torch.full((1, 1), 128)
-
-    def each(method: ChannelMethod) -> float:
-        return float(method.head_bytes(widths, tokens, 128, 2).sum()) / 3200
-
-    assert [each(Kivi(bits=bits)) for bits in ("2", "4")] == [96, 160]
-    assert [each(TurboQuant(bits=bits)) for bits in ("1", "2", "3")] == [36, 68, 100]
-    assert each(TurboQuant(bits="2.5")) == pytest.approx(88, abs=0.1)  # two norms, and which half
-    assert [each(Kivi(bits="2", group=size)) for size in ("64", "128")] == [80, 72]
-    assert each(Kivi(bits="4", value_bits="2")) == (96 + 160) / 2
-    assert each(VidKV(group="128")) == pytest.approx(24 + 26 + 6, abs=0.1)
-    assert each(TurboQuant(bits="4", value_bits="2")) == 100
 
 
 def test_bits_of_keys_and_values_have_a_name_and_a_share() -> None:

@@ -20,7 +20,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.event_builder import text_of
 from rotatek.errors import CacheFileUnwritable, CompressorMissing, KeyUnknown, UserError
 from rotatek.evaluation.tables import from_file
-from rotatek.inputs.text_files import as_json, as_lines, decoded, lines_of, parsed, read_text
+from rotatek.inputs.text_files import as_json, decoded, lines_of, parsed, read_text
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here, keys_of
 from rotatek.server.reply import sse
@@ -75,13 +75,6 @@ def test_json_lines_come_back_from_every_encoding_and_line_end(
 def test_files_with_marks_that_were_put_together() -> None:
     data = b"".join(f'{{"a": {n}}}\r\n'.encode("utf-8-sig") for n in range(3))
     assert [parsed(one.text)["a"] for one in lines_of(decoded(data, "The file"))] == [0, 1, 2]
-
-
-@given(st.lists(VALUES, max_size=5))
-def test_what_is_written_is_one_line_a_value_for_every_reader(values: list[Any]) -> None:
-    text = as_lines(values)
-    text.encode()  # no half character is left
-    assert [json.loads(line) for line in text.splitlines()] == values
 
 
 def test_separators_inside_a_json_text_as_others_write_them() -> None:

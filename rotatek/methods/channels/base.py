@@ -22,7 +22,6 @@ from rotatek.methods.shares import channels_kept
 
 Rest = Callable[[], None]  # what is left to do
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
-CURVE_POINTS = 16  # widths at which an energy curve is worked out; straight in between
 
 
 @dataclass(frozen=True)
@@ -260,22 +259,6 @@ class ChannelMethod(Method):
             return (torch.arange(d) < k).expand(n, d)
         return self.reconstruction(head, k) != 0
 
-    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """Share of the variation between tokens that survives with 0 to d channels.
-
-        Variation is that of the Keys times `weights`. Worked out at k and at `CURVE_POINTS` other
-        widths, and straight in between.
-
-        Args:
-            head: a head's Keys and queries.
-            weights: [d] what each channel's variation counts for.
-            k: a width at which it is worked out.
-
-        Returns:
-            [d + 1].
-        """
-        return surviving(head.keys, weights, k, lambda width: self.reconstruction(head, width))
-
     def axes(self, head: HeadStates) -> Axes | None:
         """The rotated channels, where the method rotates."""
         return None
@@ -306,61 +289,12 @@ class ChannelMethod(Method):
         """
         return None
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Bytes of every head, int64 [layers, heads].
-
-        Args:
-            keys: Key channels that every head stores, [layers, heads].
-            tokens: visual tokens of each layer, [layers, 1].
-            d: head width.
-            itemsize: bytes of a cached number.
-        """
-        return itemsize * tokens.long() * (keys.long() + d)
-
 
 def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(
         0.25, "Channel sparsity", help, kind="fraction", key="keep_channels", place="main"
     )
-
-
-def variation(keys: Tensor) -> Tensor:
-    """Sum of squares of keys [n, d] around their mean."""
-    return (keys - keys.mean(0)).square().sum()
-
-
-def surviving(keys: Tensor, weights: Tensor, k: int, rebuilt: Callable[[int], Tensor]) -> Tensor:
-    """[d + 1]: share of the variation of keys [n, d], times weights [d], that survives.
-
-    Args:
-        k: a width at which it is worked out, besides `CURVE_POINTS` others.
-        rebuilt: from a width to what the Keys have become, [n, d].
-    """
-    d = keys.shape[-1]
-    total = variation(keys * weights).clamp(min=1e-30)
-    held = {0: 0.0, d: 1.0}
-    for width in {k, *torch.linspace(1, d - 1, CURVE_POINTS).int().tolist()} - {0, d}:
-        lost = variation((rebuilt(width) - keys) * weights)
-        held[width] = 1.0 - float(lost / total)
-    return interpolated(held, d + 1)
-
-
-def running_share(amounts: Tensor) -> Tensor:
-    """[d + 1] float64: share of amounts [d] in the first 0 to d of them; 1 where all are zero."""
-    total = amounts.double().cumsum(0)
-    held = torch.where(total[-1] > 0, total / total[-1].clamp(min=1e-300), 1.0)
-    return torch.cat([held.new_zeros(1), held]).clamp(0, 1)
-
-
-def interpolated(points: Mapping[int, float], size: int) -> Tensor:
-    """[size]: straight lines through (index, value) points that hold the first and the last."""
-    at = torch.tensor(sorted(points), dtype=torch.float64)
-    values = torch.tensor([points[int(index)] for index in at], dtype=torch.float64)
-    x = torch.arange(size, dtype=torch.float64)
-    right = torch.searchsorted(at, x).clamp(1, len(at) - 1)
-    share = (x - at[right - 1]) / (at[right] - at[right - 1])
-    return values[right - 1] + share * (values[right] - values[right - 1])
 
 
 def full_visual(states: LayerStates) -> Visual:

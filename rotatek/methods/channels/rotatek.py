@@ -32,7 +32,6 @@ from rotatek.methods.channels.base import (
     Rest,
     full_visual,
     keep_option,
-    running_share,
 )
 from rotatek.methods.channels.bit_allocation import BitDemand, Ladder
 from rotatek.methods.channels.bits import (
@@ -263,10 +262,6 @@ class RotateK(ChannelMethod):
         mean = raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5
         return Axes(basis, spectrum * mean**2)
 
-    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """Exact at every width: the spectrum's running share."""
-        return running_share(self.axes(head).spectrum)
-
     def key_widths(self, spectra: Tensor) -> Tensor:
         """The same for all heads; with bits, channels that get any."""
         depths = self.key_bits(spectra)
@@ -302,13 +297,6 @@ class RotateK(ChannelMethod):
         if bool(filled.all()) or not bool(filled.any()):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys, Values, bases and means."""
-        if self.smaller is not None:
-            return (2 * itemsize * d * tokens / self.smaller).long().expand_as(keys)
-        total = super().head_bytes(keys, tokens, d, itemsize)
-        return total + itemsize * d * keys.amax(1, keepdim=True).long() + 4 * d
 
 
 def heads_of(spectra: Tensor) -> list[Tensor]:

@@ -21,9 +21,8 @@ from rotatek.methods.channels.base import (
     LayerStates,
     full_visual,
     keep_option,
-    surviving,
 )
-from rotatek.methods.channels.bit_packing import BYTE, pack, packed_width, unpack
+from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice
 from rotatek.methods.shares import channels_kept
@@ -160,32 +159,8 @@ class SparK(ChannelMethod):
             norms if signs is not None else None,
         )
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys and Values, each token's mask and fill, and what signs take."""
-        total = super().head_bytes(keys, tokens, d, itemsize)
-        total = total + tokens.long() * (packed_width(d, 1) + itemsize)
-        if self.recovery == "sign":
-            total = total + tokens.long() * -(-(d - keys.long()) // BYTE) + 4 * d
-        return total
-
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: k channels, chosen for each token."""
         layer = head.as_layer()
         norms = channel_norms(layer.queries, 1, layer.window_alive)
         return spark_mask(layer.keys, norms, k)[0, 0]
-
-    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """As of any method, but every width's Keys are rebuilt from one ranking of the channels."""
-        keys, layer = head.keys, head.as_layer()
-        norms = channel_norms(layer.queries, 1, layer.window_alive)[0, 0]
-        scores = keys.square() * norms
-        rank = scores.argsort(dim=-1, descending=True).argsort(dim=-1)
-        signed = self.recovery == "sign"
-        scale = norms.rsqrt().nan_to_num(posinf=0.0) * torch.where(keys < 0, -1.0, 1.0)
-
-        def rebuilt(width: int) -> Tensor:
-            pruned, left = rank >= width, max(1, keys.shape[-1] - width)
-            level = (scores if signed else keys).where(pruned, 0.0).sum(-1, keepdim=True) / left
-            return (level.sqrt() * scale if signed else level).where(pruned, keys)
-
-        return surviving(keys, weights, k, rebuilt)

@@ -17,7 +17,6 @@ from rotatek.methods.channels.base import (
     LayerStates,
     full_visual,
     keep_option,
-    running_share,
 )
 from rotatek.methods.channels.store import Store
 from rotatek.methods.shares import channels_kept
@@ -58,21 +57,11 @@ class ThinK(ChannelMethod):
         kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
         return Store(full_visual(states)._replace(keys=kept, index=index))
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys and Values, and the numbers of the channels that stay."""
-        return super().head_bytes(keys, tokens, d, itemsize) + 8 * keys.long()
-
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: the same k channels for every token."""
         kept = torch.zeros(head.keys.shape[-1], dtype=torch.bool)
         kept[self._scores(head).topk(k).indices] = True
         return kept.expand(head.keys.shape)
-
-    def energy(self, head: HeadStates, weights: Tensor, k: int) -> Tensor:
-        """Exact at every width: channels are added in the order of their scores."""
-        spread = ((head.keys - head.mean) * weights).double().square().sum(0)
-        order = self._scores(head).argsort(descending=True, stable=True)
-        return running_share(spread[order])
 
     @staticmethod
     def _scores(head: HeadStates) -> Tensor:

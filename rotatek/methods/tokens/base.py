@@ -14,7 +14,6 @@ from torch import Tensor
 
 from rotatek.bridge.row_layout import Layout
 from rotatek.methods.options import Method, option
-from rotatek.methods.shares import tokens_kept
 
 Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
@@ -109,17 +108,6 @@ class TokenPruner(Method):
             from there on. The attention of the layer before each chooses.
         """
         return {min(self.first_layer, layers - 1): self.kept_share}
-
-    def tokens_by_layer(self, layers: int, tokens: int) -> list[int]:
-        """The number of a prompt's visual tokens in each layer."""
-        if self.stage != "decoder" or self.kept_share == 1:
-            return [tokens_kept(tokens, self.kept_share)] * layers
-        shares = self.stages(layers)
-        counts: list[int] = []
-        for layer in range(layers):
-            here = tokens_kept(tokens, shares[layer]) if layer in shares else None
-            counts.append(here if here is not None else counts[-1] if counts else tokens)
-        return counts
 
     def rank(self, seen: Attended) -> Tensor:
         """At a decoder stage: how much each row is worth, [B, L]; only visual ones count."""
