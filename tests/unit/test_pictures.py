@@ -23,6 +23,7 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.channels import Full, Store
 from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens import VisionZip
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures import Answer, Picture, Pictures
 from rotatek.pictures.reading import PictureReader, check_cut, cut
@@ -238,8 +239,11 @@ def test_a_template_that_begins_with_the_question_is_refused() -> None:
 
 
 def test_a_pruner_that_asks_is_refused(engine: Engine) -> None:
+    class Asking(VisionZip):
+        asks = True
+
     with pytest.raises(errors.QuestionNeeded):
-        Pictures(engine, Settings.of(tokens="cdpruner", keep_tokens=0.5))
+        Pictures(engine, Settings(tokens=Asking(0.5)))
 
 
 def test_memory_is_bounded_and_says_so(
