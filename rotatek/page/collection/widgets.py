@@ -4,6 +4,7 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
 from rotatek.page.browser_messages import message_box
@@ -15,7 +16,7 @@ SAID: Final = (
     "compressed. A question then reads its own words alone."
 )
 AS_ASKED: Final = "page"
-KEEPS: Final = {times: f"{times} times smaller" for times in ("8", "5", "16")}
+KEEPS: Final = {f"{times}": f"{times} times smaller" for times in (DEFAULT_TIMES, 8, 16)}
 QUESTION: Final = "What is the title?"
 
 
