@@ -15,8 +15,8 @@ from rotatek.methods.settings import BASELINE, Settings
 UNCOMPRESSED: Final = "uncompressed"  # what every setting is compared with
 CALIBRATED: Final[Mapping[str, Mapping[str, Any]]] = {  # with a file of `rotatek calibrate`
     "RotateK calibrated offline, channels .25": {"channels": "rotatek", "keep_channels": 0.25},
-    "OSCAR": {"channels": "oscar"},
-    "OSCAR, 320 whole": {"channels": "oscar", "whole": "64+256"},
+    "OSCAR, bits 2": {"channels": "oscar", "number_bits": "2"},
+    "OSCAR, bits 2, 320 whole": {"channels": "oscar", "number_bits": "2", "whole": "64+256"},
 }
 Flat = Mapping[str, Any]
 
@@ -78,8 +78,10 @@ TABLES: Final[Mapping[str, Mapping[str, Flat]]] = {
             for bits in "234"
         },
         "VidKV": {"channels": "vidkv"},
-        "OScaR": {"channels": "omniscale"},
-        "OScaR, 128 whole": {"channels": "omniscale", "residual": "128"},
+        "OScaR, bits 2": {"channels": "omniscale", "number_bits": "2"},
+        "OScaR, bits 2, 128 whole": {
+            "channels": "omniscale", "number_bits": "2", "residual": "128",
+        },
         **{f"{label}, tokens .4": _alone(PRUNED, name) for label, name in PRUNERS.items()},
     },
     "smaller": {

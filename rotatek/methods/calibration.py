@@ -8,7 +8,6 @@ no picture outweighs another); any k is a slice of them. The rotations of `oscar
 import os
 from dataclasses import dataclass, field
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -34,10 +33,9 @@ class Calibrator:
         weighted = rotation.weighted(covariance, sigma)
         trace = weighted.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp(min=1e-30)
         self.total[layer] = self.total.get(layer, 0) + (weighted / trace).float().sum(0).cpu()
-        own = torch.stack(oscar.moments(prefill)).cpu()
-        self.oscar[layer] = (
-            self.oscar.get(layer, 0) + own / own.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None]
-        )
+        own = oscar.moments(prefill).cpu()
+        own = own / own.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp(min=1e-30)
+        self.oscar[layer] = self.oscar.get(layer, 0) + own.sum(0)
         self.samples += keys.shape[0] if layer == 0 else 0
 
     def step(self, layer: int, query: Tensor) -> None:
@@ -58,7 +56,7 @@ class Calibrator:
         means = {layer: total / self.samples for layer, total in self.total.items()}
         found = {f"layer.{i}": rotation.full_basis(mean)[0] for i, mean in means.items()}
         found |= {
-            f"oscar.{i}": torch.stack([oscar.rotation_of(one) for one in total])
+            f"oscar.{i}": oscar.rotation_of(total)
             for i, total in self.oscar.items()
             if total.shape[-1].bit_count() == 1  # widths that have a Hadamard matrix
         }

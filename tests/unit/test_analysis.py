@@ -48,7 +48,8 @@ class FirstChannels(ChannelMethod):
 
 
 METHODS = [
-    *(kind() for kind in CHANNELS.values()),
+    # OSCAR turns a layer's heads alike, which no head's figure knows
+    *(kind() for kind in CHANNELS.values() if kind.name != "oscar"),
     FirstChannels(),
     RotateK(weighting="none"),
     SparK(recovery="mean"),
@@ -129,12 +130,6 @@ def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -
     kept = torch.from_numpy(masks["spark"])
     assert torch.equal(dense[kept], states.keys[kept])
     assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
-
-
-def test_the_rotation_holds_more_than_any_choice_of_channels(trace: Trace) -> None:
-    for layer in range(4):
-        curves = trace_analysis.energy_curves(trace, layer, 0, RotateK(weighting="none"))
-        assert (curves["rotatek"] >= curves["think"] - 5e-3).all()
 
 
 def test_the_view_is_the_spectrum_s_and_the_raw_keys(trace: Trace) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor
 from rotatek.cache.bytes import storage_bytes
 from rotatek.methods.channels import (
     ChannelMethod,
+    Full,
     Kivi,
     LayerStates,
+    SparK,
     ThinK,
     TurboQuant,
     VidKV,
@@ -285,6 +287,46 @@ def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
     return storage_bytes(tensor for name, tensor in found if name == part)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "method",
+    [Kivi(bits="2"), Kivi(bits="3"), Kivi(), TurboQuant(bits="2"), TurboQuant(bits="3"),
+     TurboQuant(), TurboQuant(bits="1"), TurboQuant(bits="2.5"),
+     TurboQuant(bits="3.5", value_bits="2"), Kivi(group="64", value_bits="2"), Kivi(group="128"),
+     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), ThinK(), SparK(),
+     SparK(recovery="mean")],
+    ids=repr,
+)  # fmt: skip
+def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: torch.dtype) -> None:
+    """`head_bytes`, to the byte, and the type that comes back is the model's."""
+    layer = states(dtype)
+    store = method.compress(layer)
+    found = list(store.tensors())
+    widths = method.key_widths(torch.ones(1, HEADS, D))
+    ahead = method.head_bytes(widths, torch.tensor([[N]]), D, dtype.itemsize)
+    assert 2 * int(ahead.sum()) == storage_bytes(t for _, t in found) - bytes_of(found, "lengths")
+    if method.form != "" and method.name != "full":
+        assert store.read().keys.dtype == store.read().values.dtype == dtype
+        small = (torch.uint8, torch.float16, torch.int32)
+        assert all(t.dtype in small for _, t in found) or "residual='32'" in repr(method)
+
+
+def test_two_bits_are_three_with_their_scales() -> None:
+    """The figures of the literature, for a long prompt: 96, 160, 100 and 68 bytes of 512."""
+    tokens, widths = torch.tensor([[3200]]), torch.full((1, 1), 128)
+
+    def each(method: ChannelMethod) -> float:
+        return float(method.head_bytes(widths, tokens, 128, 2).sum()) / 3200
+
+    assert [each(Kivi(bits=bits)) for bits in ("2", "4")] == [96, 160]
+    assert [each(TurboQuant(bits=bits)) for bits in ("1", "2", "3")] == [36, 68, 100]
+    assert each(TurboQuant(bits="2.5")) == pytest.approx(88, abs=0.1)  # two norms, and which half
+    assert [each(Kivi(bits="2", group=size)) for size in ("64", "128")] == [80, 72]
+    assert each(Kivi(bits="4", value_bits="2")) == (96 + 160) / 2
+    assert each(VidKV(group="128")) == pytest.approx(24 + 26 + 6, abs=0.1)
+    assert each(TurboQuant(bits="4", value_bits="2")) == 100
+
+
 def test_bits_of_keys_and_values_have_a_name_and_a_share() -> None:
     assert (Kivi(bits="4", value_bits="2").form, Kivi(value_bits="4").form) == (
         "4 and 2 bits", "4 bits"
@@ -318,37 +360,33 @@ def clipped_group(numbers: list[float], bits: int, clip: float) -> list[float]:
 @pytest.mark.parametrize("whole", ["0", "64+256"])
 def test_oscar_is_its_formula(whole: str) -> None:
     """R = U H P of both moments, then a token's codes; the first and last tokens as they were."""
-    layer, method = states(torch.float64), Oscar(whole=whole)
+    layer, method = states(torch.float64), Oscar("2", whole=whole)
     found = method.compress(replace(layer, keys=layer.keys.float(), values=layer.values.float()))
     seen = found.read()
-    moment = sum(q.T @ q for q in layer.queries.flatten(0, 1)) / layer.queries[..., 0].numel()
-    weigh = [
-        (k @ moment * k).sum(-1) for k in layer.keys.flatten(0, 1)
-    ]  # of each token, a head at a time
-    values = sum(
-        v.T @ (w[:, None] * v) for v, w in zip(layer.values.flatten(0, 1), weigh, strict=True)
-    )
     spread = torch.tensor(sylvester(D), dtype=torch.float64)
     order = [int(format(i, "06b")[::-1], 2) for i in range(D)]
-    for name, total, clip in (("keys", moment, 0.96), ("values", values, 0.92)):
-        basis = torch.linalg.eigh(total).eigenvectors.flip(-1)
-        turn = (basis @ spread)[:, order]
-        for sample, token in ((0, 3), (0, 74), (1, 20)):
+    for sample, token in ((0, 3), (0, 74), (1, 20)):
+        moment = sum(q.T @ q for q in layer.queries[sample])
+        weigh = [(k @ moment * k).sum(-1) for k in layer.keys[sample]]  # of a head's tokens
+        pairs = zip(layer.values[sample], weigh, strict=True)
+        values = sum(v.T @ (w[:, None] * v) for v, w in pairs)
+        for name, total, clip in (("keys", moment, 0.96), ("values", values, 0.92)):
+            turn = (torch.linalg.eigh(total).eigenvectors.flip(-1) @ spread)[:, order]
             own = getattr(layer, name)[sample, 1, token]
-            wanted = torch.tensor(clipped_group((own @ turn).tolist(), 2, clip)).double() @ turn.T
             got = getattr(seen, name)[sample, 1, token].double()
-            if whole == "0":
-                # a sign of an eigenvector is free, so errors are compared, not codes
-                assert torch.isclose((got - own).norm(), (wanted - own).norm(), rtol=0.35)
-            else:
+            if whole != "0":
                 assert torch.equal(got, own.float().double())
+                continue
+            wanted = torch.tensor(clipped_group((own @ turn).tolist(), 2, clip)).double() @ turn.T
+            # an eigenvector's sign is free, so errors are compared, not codes
+            assert torch.isclose((got - own).norm(), (wanted - own).norm(), rtol=0.35)
 
 
 def test_oscars_rotations_of_a_file_are_used() -> None:
     """With a given R the codes are the formula's, number by number."""
     layer = states()
     turns = torch.stack([random_rotation(D, torch.device("cpu"))] * 2)
-    seen = Oscar().compress(replace(layer, basis=turns)).read()
+    seen = Oscar("2").compress(replace(layer, basis=turns)).read()
     for name, clip in (("keys", 0.96), ("values", 0.92)):
         own = getattr(layer, name)[1, 0, 20]
         wanted = torch.tensor(clipped_group((own @ turns[0]).tolist(), 2, clip)) @ turns[0].T
@@ -358,7 +396,7 @@ def test_oscars_rotations_of_a_file_are_used() -> None:
 @pytest.mark.parametrize("residual", [0, 32])
 def test_omni_scaling_is_its_formula(residual: int) -> None:
     layer, spread = states(), torch.tensor(sylvester(D))
-    seen = OmniScaled(residual=str(residual)).compress(layer).read()
+    seen = OmniScaled("2", residual=str(residual)).compress(layer).read()
     for sample, length in enumerate(LENGTHS):
         turned = layer.keys[sample, 1, :length] @ spread
         norms = turned.norm(dim=-1, keepdim=True).half().float()

@@ -9,10 +9,12 @@ token at a time in groups of 32 channels. Nothing is calibrated.
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.kivi import BITS, Kivi, KiviStore
-from rotatek.methods.channels.quantised_method import LARGEST, bits_option, hadamard
+from rotatek.methods.channels.kivi import Kivi, KiviStore
+from rotatek.methods.channels.quantised_method import LARGEST, hadamard
 from rotatek.methods.channels.store import Store
 
 
@@ -42,8 +44,6 @@ class OmniScaled(Kivi):
     marker: ClassVar[str] = "star-diamond"
     dash: ClassVar[str] = "dot"
 
-    bits: str = bits_option(BITS, "2")
-
     def compress(self, states: LayerStates) -> Store:
         """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does."""
         turn = hadamard(states.keys.shape[-1], states.keys.device)  # its own inverse
@@ -55,3 +55,7 @@ class OmniScaled(Kivi):
         assert isinstance(stored, KiviStore)
         given = {each.name: getattr(stored, each.name) for each in fields(stored)}
         return OmniScaledStore(**given | {"beside": stored.beside | {"key_norm": norms}})
+
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
+        """KIVI's, and a norm for every token."""
+        return super().head_bytes(keys, tokens, d, itemsize) + 2 * tokens.long()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, unpack
+from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.kivi import Groups
 from rotatek.methods.channels.quantised_method import (
     PackedMethod,
@@ -40,41 +40,41 @@ CLIPS: Final = (0.96, 0.92)  # of the range of Keys, and of Values
 WHOLE: Final = {"0": (0, 0), "64+256": (64, 256)}  # first and last tokens
 
 
-def moments(states: LayerStates) -> tuple[Tensor, Tensor]:
-    """Q^T Q / n and V^T diag(w) V / n [d, d] float32, means over the heads of a layer."""
-    alive = states.window_alive[:, None, :, None]
-    queries = states.queries.float().masked_fill(~alive, 0.0)
-    count = alive.sum().clamp(min=1) * queries.shape[1]
-    queries = queries.flatten(0, 2)
-    of_queries = queries.mT @ queries / count
+def moments(states: LayerStates) -> Tensor:
+    """Q^T Q / n and V^T diag(w) V / n of each sample over its heads, [B, 2, d, d] float32."""
+    queries = states.queries.float().masked_fill(~states.window_alive[:, None, :, None], 0.0)
+    count = states.window_alive.sum(1).clamp(min=1) * queries.shape[1]
+    queries = queries.flatten(1, 2)
+    of_queries = queries.mT @ queries / count[:, None, None]
     keys, values = states.keys.float(), states.values.float()  # zero beyond each length
-    weights = ((keys @ of_queries) * keys).sum(-1)
-    count = states.lengths.sum().clamp(min=1) * keys.shape[1]
-    weighted, values = (weights[..., None] * values).flatten(0, 2), values.flatten(0, 2)
-    return of_queries, weighted.mT @ values / count
+    weights = ((keys @ of_queries[:, None]) * keys).sum(-1, keepdim=True)
+    count = states.lengths.clamp(min=1) * keys.shape[1]
+    of_values = (weights * values).flatten(1, 2).mT @ values.flatten(1, 2)
+    return torch.stack([of_queries, of_values / count[:, None, None]], 1)
 
 
 def rotation_of(moment: Tensor) -> Tensor:
-    """U H P [d, d] of a second moment [d, d]."""
-    d = len(moment)
+    """U H P [..., d, d] of a second moment [..., d, d]."""
+    d = moment.shape[-1]
     basis = torch.linalg.eigh(moment.double().cpu()).eigenvectors.flip(-1)  # falling
     order = [int(f"{place:0{d.bit_length() - 1}b}"[::-1], 2) for place in range(d)]
-    return (basis.float() @ hadamard(d, basis.device))[:, order].to(moment.device)
+    return (basis.float() @ hadamard(d, basis.device))[..., order].to(moment.device)
 
 
 @dataclass
 class OscarStore(PackedStore):
     """beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, N, d / group].
-    turns: R of Keys and of Values [2, d, d]."""
+    turns: R of Keys and of Values [2, d, d] of a calibration; without one, beside has each
+    sample's, key_turn and value_turn [B, 1, d, d]."""
 
-    turns: Tensor = field(kw_only=True)
+    turns: Tensor | None = field(kw_only=True)
 
     def read(self) -> Visual:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
         found = []
-        for name, bits, turn in zip(
-            ("key", "value"), (self.key_bits, self.value_bits), self.turns, strict=True
-        ):
+        for side, name in enumerate(("key", "value")):
+            turn = self.beside[f"{name}_turn"] if self.turns is None else self.turns[side]
+            bits = self.value_bits if side else self.key_bits
             codes = unpack(getattr(self.visual, f"{name}s"), int(bits), self.width)
             scale, zero = (self.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
             grouped = (
@@ -98,7 +98,7 @@ class Oscar(PackedMethod):
     dash: ClassVar[str] = "dash"
     steps: ClassVar[tuple[str, ...]] = BITS
 
-    bits: str = bits_option(BITS, "2")
+    bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)
     whole: str = choice(
         "0",
@@ -125,20 +125,29 @@ class Oscar(PackedMethod):
     def compress(self, states: LayerStates) -> Store:
         """Turn Keys and Values, and quantise each token's groups of channels."""
         d = states.keys.shape[-1]
-        if states.basis is None:
-            turns = torch.stack([rotation_of(moment) for moment in moments(states)])
-        else:
-            turns = states.basis.to(states.keys.device)
+        turns = None if states.basis is None else states.basis.to(states.keys.device)
+        own = rotation_of(moments(states))[:, :, None] if turns is None else None
         first, last = WHOLE[self.whole]
         whole = Whole.of(states.lengths, states.keys.shape[2], first, last)
         beside, packed = {}, []
         sides = zip(("key", "value"), (states.keys, states.values), self.each, CLIPS, strict=True)
-        for turn, (name, numbers, bits, clip) in zip(turns, sides, strict=True):
+        for side, (name, numbers, bits, clip) in enumerate(sides):
+            if own is not None:
+                beside[f"{name}_turn"] = own[:, side].contiguous()
+            turn = own[:, side] if turns is None else turns[side]
             beside |= whole.taken(numbers, f"{name}_whole")
-            turned = whole.others(numbers).float() @ turn
-            groups = Groups.of(turned.unflatten(-1, (-(-d // GROUP), -1)), 4, int(bits), clip=clip)
+            turned = (whole.others(numbers).float() @ turn).unflatten(-1, (-(-d // GROUP), -1))
+            groups = Groups.of(turned, 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
         visual = Visual(*packed, states.lengths)
         counts = whole.first, whole.count - whole.first
         return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)
+
+    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
+        """Codes, scales and zero points of every token, and the whole ones; R where it is own."""
+        tokens = tokens.long().expand(keys.shape)
+        whole = tokens.clamp(max=self.whole_tokens)
+        token = sum(packed_width(d, int(bits)) for bits in self.each) + 8 * -(-d // GROUP)
+        own = 8 * d * d if self.calibration is None else 0
+        return (tokens - whole) * token + 2 * d * itemsize * whole + own

@@ -23,10 +23,10 @@ LARGEST: Final = torch.finfo(torch.float16).max
 SAME: Final = "same"  # bits of Values, where Keys say them
 
 
-def bits_option(bits: Sequence[str], default: str = "4") -> Any:
+def bits_option(bits: Sequence[str]) -> Any:
     """The option `bits` of a method that stores every number in one of so many."""
     return choice(
-        default,
+        "4",
         "Bits of a number",
         "bits in which every number of Keys and Values is stored",
         [(one, f"{one} bits") for one in bits],
