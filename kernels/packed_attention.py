@@ -63,13 +63,11 @@ def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
 
 @triton.jit
 def _load_rows(
-    p_basis, p_steps, p_axes, start, place, count, n0, n1, n2,
+    p_basis, p_steps, start, count, n0, n1, n2,
     FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     EIGHT: tl.constexpr,
 ):  # fmt: skip
     """Rows of the basis from slot FIRST on, and their steps times 4^level; zeros beyond `count`.
-
-    With p_axes a channel's row is the axis that p_axes gives it, counted from `place`.
 
     A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
     as words of two channels (EIGHT): [16 SLOTS, DP / 2].
@@ -85,8 +83,6 @@ def _load_rows(
     m_row = slot < count
     m_rows = m_row[:, None] & (o_d < WORDS)[None, :]
     b_steps = tl.load(p_steps + row, mask=m_row, other=0.0).to(tl.float32)
-    if p_axes is not None:
-        row = place + tl.load(p_axes + row, mask=m_row, other=0).to(tl.int64)
     b_rows = tl.load(p_basis + row[:, None] * WORDS + o_d[None, :], mask=m_rows, other=0)
     return b_rows, b_steps * (1 << (2 * level)).to(tl.float32)
 
@@ -103,14 +99,12 @@ def _prefetch(p_x, WIDEN: tl.constexpr):
 
 @triton.jit
 def _ask_for_rows(
-    p_basis, p_steps, p_axes, start, place, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr,
+    p_basis, p_steps, start, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr,
     WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
     row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
     _prefetch(p_steps + row, WIDEN)
-    if p_axes is not None:
-        row = place + tl.load(p_axes + row).to(tl.int64)
     _prefetch(p_basis + row * WORDS, WIDEN)
 
 
@@ -284,9 +278,7 @@ def _group(
 @triton.jit(do_not_specialize=["N", "M", "spread", "text_size", "Hkv", "G", "T", "ahead"])
 def digits_kernel(
     p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
-    p_key_axes, p_key_places,
     p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
-    p_value_axes, p_value_places,
     p_text_keys, p_text_values, p_text_lengths,
     p_mean, p_value_mean, p_acc, p_max, p_sum,
     s_qb, s_qh, s_qt, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
@@ -333,11 +325,6 @@ def digits_kernel(
     v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_vh * 4 + 3) // 16
     k_start = tl.load(p_key_starts + i_vh)
     v_start = tl.load(p_value_starts + i_vh)
-    k_place, v_place = k_start, v_start
-    if p_key_axes is not None:
-        k_place = tl.load(p_key_places + i_vh)
-    if p_value_axes is not None:
-        v_place = tl.load(p_value_places + i_vh)
     p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_vh), 256)
     p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_vh), 256)
     b_m = tl.full([GP], float("-inf"), tl.float32)
@@ -360,18 +347,18 @@ def digits_kernel(
         if V2:
             b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
         b_rows1, b_steps1 = _load_rows(
-            p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+            p_key_basis, p_key_steps, k_start, k_count,
             k0, k1, k2, 0, K1, D, DP, EIGHT
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if K2:
             b_rows2, b_steps2 = _load_rows(
-                p_key_basis, p_key_steps, p_key_axes, k_start, k_place, k_count,
+                p_key_basis, p_key_steps, k_start, k_count,
                 k0, k1, k2, K1, K2, D, DP, EIGHT
             )  # fmt: skip
         if v0 > 0:
             _ask_for_rows(
-                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v0 * 16,
+                p_value_basis, p_value_steps, v_start, v0 * 16,
                 V1, VALUE_WORDS, WIDEN,
             )  # fmt: skip
         b_shift = tl.zeros([DP], tl.float32)
@@ -424,13 +411,13 @@ def digits_kernel(
             )  # fmt: skip
         b_m += -1.5 * b_bias * b_top
         b_rows1, b_steps1 = _load_rows(
-            p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+            p_value_basis, p_value_steps, v_start, v_count,
             v0, v1, v2, 0, V1, D, DP, EIGHT
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if V2:
             b_rows2, b_steps2 = _load_rows(
-                p_value_basis, p_value_steps, p_value_axes, v_start, v_place, v_count,
+                p_value_basis, p_value_steps, v_start, v_count,
                 v0, v1, v2, V1, V2, D, DP, EIGHT
             )  # fmt: skip
         b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)

@@ -203,8 +203,7 @@ def _contiguous(visual: Visual) -> tuple[Visual, bool]:
 
 def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
     basis = planes.basis.view(torch.int16) if eight else planes.basis
-    found = (planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts)
-    return *found, planes.axes, planes.places
+    return planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts
 
 
 def partials_of(out: Tensor, splits: int) -> Partials:

@@ -43,9 +43,6 @@ class Planes(NamedTuple):
     steps: [rows] float32: what a row and its code are multiplied by, an int8 row's scale included.
     starts: [B, Hkv] int32.
     widest: granules of the head that has most (a number of the host's, which sizes a launch).
-    axes: None; or [rows] uint8 where the basis belongs to a calibration shared by requests. A
-        head's channel in row r of `steps` is then row places[b, h] + axes[r] of the basis.
-    places: [B, Hkv] int32, the first row of a head in such a basis; given exactly with axes.
 
     Keys: the score is the sum over channels of (q . row) * step * level of the code, plus q . mean.
     Values: the output is the sum over channels of level * step * row, plus the mean's share.
@@ -59,14 +56,11 @@ class Planes(NamedTuple):
     steps: Tensor
     starts: Tensor
     widest: int
-    axes: Tensor | None = None
-    places: Tensor | None = None
 
     @property
     def own(self) -> dict[str, Tensor]:
-        """The tensors by name, without a basis that others share."""
-        parts = {name: part for name, part in self._asdict().items() if isinstance(part, Tensor)}
-        return parts if self.axes is None else {n: t for n, t in parts.items() if n != "basis"}
+        """The tensors by name."""
+        return {name: part for name, part in self._asdict().items() if isinstance(part, Tensor)}
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +70,8 @@ class Planes(NamedTuple):
 
 def samples(planes: Planes, rows: Tensor) -> Planes:
     """Some samples' planes, `rows` of the batch; words and basis stay where they are."""
-    names = ("counts", "offsets", "starts", *(("places",) if planes.axes is not None else ()))
-    return planes._replace(**{name: getattr(planes, name)[rows] for name in names})
+    counts, offsets, starts = (t[rows] for t in (planes.counts, planes.offsets, planes.starts))
+    return planes._replace(counts=counts, offsets=offsets, starts=starts)
 
 
 def counts_of(depths: Tensor) -> Tensor:
@@ -304,8 +298,5 @@ def rows_of(planes: Planes, width: int | None = None) -> Tensor:
     row = torch.where(live, planes.starts[..., None] + channel, 0).long()
     if not len(planes.steps):
         return planes.steps.new_zeros(*row.shape, planes.basis.shape[-1])
-    place = row
-    if planes.axes is not None and planes.places is not None:
-        place = planes.places[..., None] + planes.axes[row].long()
-    scaled = planes.basis[place].float() * planes.steps[row][..., None].float()
+    scaled = planes.basis[row].float() * planes.steps[row][..., None].float()
     return scaled * live[..., None]

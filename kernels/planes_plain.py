@@ -85,12 +85,11 @@ def plane_sums(weights: Tensor, planes: Planes, lengths: Sequence[int]) -> Tenso
 
 def _heads(planes: Planes, lengths: Sequence[int], values: bool) -> Iterator[_Head | None]:
     """Every head of every sample; None where it stores no channel."""
-    data, axes, heads = planes.data, planes.axes, planes.counts.shape[1]
+    data, heads = planes.data, planes.counts.shape[1]
     where = planes.offsets.flatten().tolist(), planes.starts.flatten().tolist()
-    places = [0] * len(where[0]) if planes.places is None else planes.places.flatten().tolist()
     tokens = [length for length in lengths for _ in range(heads)]
-    each = zip(planes.counts.flatten(0, 1).tolist(), *where, places, tokens, strict=True)
-    for counts, offset, start, place, own in each:
+    each = zip(planes.counts.flatten(0, 1).tolist(), *where, tokens, strict=True)
+    for counts, offset, start, own in each:
         tile = sum(counts) * GRANULE  # words
         tiles = -(-own // TILE)
         if not tile * tiles:
@@ -102,8 +101,6 @@ def _heads(planes: Planes, lengths: Sequence[int], values: bool) -> Iterator[_He
         masked = (packed & _masks()).float().sub_(_centres()).flatten(1)
         steps = planes.steps[start : start + counts[0], None]
         rows = planes.basis[start : start + counts[0]]
-        if axes is not None:
-            rows = planes.basis[place + axes[start : start + counts[0]].long()]
         yield _Head(masked, counts, rows.float() * steps.float())
 
 

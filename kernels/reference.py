@@ -173,7 +173,7 @@ def heads_as_samples(q: Tensor, visual: Visual, text: Text) -> tuple[Tensor, Vis
 
 
 def reads_packed(device: torch.device) -> bool:
-    """Whether digits are read as they are packed, with `places` and counts known to the host."""
+    """Whether digits are read as they are packed, with counts known to the host."""
     return device.type == "cpu"
 
 

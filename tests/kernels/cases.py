@@ -21,7 +21,7 @@ Attend = Callable[..., Tensor]
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 WIDTHS = (64, 80, 96, 256)  # of heads, besides the 128 that configurations were measured at
 PACKS = ("rotated", "dense", "index", "value mean")
-PLANES = ("planes", "planes, whole rows", "planes, shared")  # rows: int8, the case's type, lent
+PLANES = ("planes", "planes, whole rows")  # rows of int8, or of the case's type
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,6 @@ def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side
     own = levels[..., 0].flatten()
     live = torch.arange(k, device=own.device) < levels[..., :1]
     rows = torch.linalg.qr(square)[0].mT[..., :k, :][live]
-    if case.pack == "planes, shared":
-        return _lent(Planes(data, levels, offsets, square, steps, levels[..., 0], 0))
     if case.pack == "planes":
         scale = rows.abs().amax(-1, keepdim=True) / 127
         rows, steps = (rows / scale).round().to(torch.int8), steps[live] * scale[:, 0]
@@ -167,31 +165,6 @@ def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side
         rows, steps = rows.to(case.dtype), steps[live]
     starts = (own.cumsum(0) - own).view(B, Hkv).int()
     return Planes(data, levels, offsets, rows, steps, starts, int(granules(levels).max()))
-
-
-def _lent(planes: Planes) -> Planes:
-    """Planes whose even samples take axes of one basis, and odd ones rows of their own behind it.
-
-    planes: with squares [B, Hkv, d, d] for a basis, steps [B, Hkv, k] and counts for starts.
-    """
-    B, Hkv, d, _ = planes.basis.shape
-    rows = torch.linalg.qr(planes.basis)[0]
-    blocks = [rows[0], *rows[1::2]]  # of a calibration; of every odd sample
-    eight = (torch.cat(blocks).flatten(0, 1) * 127).round().to(torch.int8)
-    sample = torch.arange(B, device=rows.device)[:, None]
-    block = torch.where(sample % 2 == 1, (sample + 1) // 2, 0)
-    places = ((block * Hkv + torch.arange(Hkv, device=rows.device)) * d).int()
-    own = planes.starts.flatten()
-    live = torch.arange(planes.steps.shape[-1], device=own.device) < planes.starts[..., None]
-    order = (7 * torch.arange(d, device=own.device) + 3) % d  # d has no factor 7: every axis once
-    axes = torch.where(sample[..., None] % 2 == 1, order.sort().values, order)
-    axes = axes[..., : live.shape[-1]].expand(live.shape)[live].to(torch.uint8)
-    starts = (own.cumsum(0) - own).view(B, Hkv).int()
-    widest = int(granules(planes.counts).max())
-    return planes._replace(
-        basis=eight, steps=planes.steps[live] / 127, starts=starts, widest=widest, axes=axes,
-        places=places,
-    )  # fmt: skip
 
 
 def attend_plain(

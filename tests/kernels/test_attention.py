@@ -57,8 +57,6 @@ SHAPES = [
     Case(BF16, B=2, G=4, N=200, k=48, pack="planes", ragged=True, strided=True),
     Case(BF16, B=3, Hkv=1, G=7, N=129, M=40, k=80, d=80, pack="planes"),
     Case(F16, B=1, G=8, N=128, M=1, k=16, d=64, pack="planes, whole rows"),
-    Case(BF16, B=3, G=4, N=200, k=48, d=64, pack="planes, shared", ragged=True),
-    Case(F16, B=2, Hkv=1, G=2, N=129, k=32, d=80, pack="planes, shared"),
 ]  # fmt: skip
 CASES = [*SHAPES, *(grid() if ON_GPU else ())]
 WAYS: list[tuple[Config, int]] = [

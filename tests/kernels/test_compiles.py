@@ -45,8 +45,6 @@ packing.steps_of(states, channels, torch.ones(1, 130), torch.full((1,), 130, dty
 covariance.covariance(states, None, torch.ones(1, 130), torch.bfloat16)
 window_attention.window_attention(sample_window(torch.device("cpu"), torch.bfloat16))
 assert all(each.metadata.shared <= 99 << 10 for each in Compiled.found[-2:])  # sm_120 has no more
-q, visual, text = make(Case(torch.bfloat16, N=300, M=32, k=32, pack="planes, shared"), "cpu")
-packed_attention_launch.attend_planes(q, visual, text, 0.1)
 print(*sorted(each.metadata.name for each in Compiled.found))
 """
 
@@ -69,8 +67,8 @@ def compiled(script: str, *args: object) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
-    names = ["covariance_kernel", *["digits_kernel"] * 2, "gate_kernel"]
-    names += ["join_kernel", "joined_kernel", *["merge_kernel"] * 4, "norm_kernel"]
+    names = ["covariance_kernel", "digits_kernel", "gate_kernel"]
+    names += ["join_kernel", "joined_kernel", *["merge_kernel"] * 3, "norm_kernel"]
     names += [
         "pack_kernel",
         "rotate_kernel",

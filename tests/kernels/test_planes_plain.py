@@ -14,8 +14,8 @@ ROUNDING = 6e-6  # of the largest: powers of four add to float32's own, 2 to 4e-
 COUNTS = [[[64, 32, 16, 0], [16, 0, 0, 0]], [[0, 0, 0, 0], [48, 48, 48, 48]], [[32, 16, 0, 0]] * 2]
 
 
-def planes(values: bool, shared: bool = False, seed: int = 0) -> Planes:
-    """Random digits of heads of many depths; shared: rows of a calibration's basis."""
+def planes(values: bool, seed: int = 0) -> Planes:
+    """Random digits of heads of many depths."""
     generator = torch.Generator().manual_seed(seed)
     counts = torch.tensor(COUNTS, dtype=torch.int32)
     coordinates = torch.randn(B, HEADS, max(LENGTHS), D, generator=generator) * 3
@@ -23,15 +23,9 @@ def planes(values: bool, shared: bool = False, seed: int = 0) -> Planes:
     own = counts[..., 0].flatten()
     starts = (own.cumsum(0) - own).view(B, HEADS).int()
     steps = torch.rand(int(own.sum()), generator=generator) + 0.5
-    rows = HEADS * D if shared else int(own.sum())
-    basis = torch.randint(-127, 128, (rows, D), generator=generator, dtype=torch.int8)
+    basis = torch.randint(-127, 128, (len(steps), D), generator=generator, dtype=torch.int8)
     widest = int(counts.sum(-1).max()) // GRANULE
-    found = Planes(data, counts, offsets, basis, steps, starts, widest)
-    if not shared:
-        return found
-    axes = [torch.randperm(D, generator=generator)[:n] for n in own.tolist()]
-    places = (torch.arange(HEADS) * D).expand(B, HEADS).int()
-    return found._replace(axes=torch.cat(axes).to(torch.uint8), places=places)
+    return Planes(data, counts, offsets, basis, steps, starts, widest)
 
 
 def dense(one: Planes, values: bool) -> Tensor:
@@ -41,9 +35,8 @@ def dense(one: Planes, values: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("T", [1, 5])
-@pytest.mark.parametrize("shared", [False, True])
-def test_scores_and_sums_are_those_of_unpacked_numbers(T: int, shared: bool) -> None:
-    keys, values = planes(False, shared), planes(True, shared, 1)
+def test_scores_and_sums_are_those_of_unpacked_numbers(T: int) -> None:
+    keys, values = planes(False), planes(True, 1)
     generator = torch.Generator().manual_seed(2)
     query = torch.randn(B, HEADS, GROUP, T, D, generator=generator)
     live = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
