@@ -4,42 +4,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent, size, unit_of
+from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent
 
 
 class Quantity(NamedTuple):
-    """The quantity of the map: its name, whether more is better, and the format of a value."""
+    """The quantity of the map, a share: its name, and whether more is better."""
 
     title: str
     more_is_better: bool
-    kind: str  # "share" or "bytes"
 
 
 QUANTITIES = {
-    "energy": Quantity("captured energy", True, "share"),
-    "error": Quantity("score error", False, "share"),
-    "bytes": Quantity("KV bytes", False, "bytes"),
+    "energy": Quantity("captured energy", True),
+    "error": Quantity("score error", False),
 }
 MAX_WRITTEN = 12  # layers across; beyond this the cells are too small to hold text
 
 
-def _written(value: float, kind: str) -> str:
-    if np.isnan(value):
-        return "no such head"
-    return size(value) if kind == "bytes" else percent(value)
+def _written(value: float) -> str:
+    return "no such head" if np.isnan(value) else percent(value)
 
 
-def _bare(values: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
-    """Numbers short enough for a cell on a telephone, and the unit that they share."""
-    unit, scale = ("%", 1.0) if kind == "share" else unit_of(float(np.nanmax(values)))
-
-    def short(value: float) -> str:
-        if np.isnan(value):
-            return ""
-        own = value / scale
-        return percent(own).removesuffix(" %") if unit == "%" else f"{own:.{int(own < 10)}f}"
-
-    return np.vectorize(short, otypes=[str])(values), unit
+def _bare(value: float) -> str:
+    """A number short enough for a cell on a telephone: of percent."""
+    return "" if np.isnan(value) else percent(value).removesuffix(" %")
 
 
 def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
@@ -54,13 +42,12 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     """
     layers, heads = values.shape
     what = QUANTITIES[quantity]
-    whole = np.vectorize(lambda v: _written(v, what.kind), otypes=[str])(values)
-    bare, unit = _bare(values, what.kind)
+    whole = np.vectorize(_written, otypes=[str])(values)
+    bare = np.vectorize(_bare, otypes=[str])(values)
     bar = colour_bar(what.title)
-    if what.kind == "share":
-        bar["tickformat"] = ".0%" if _spread(values) > 0.05 else ".1%"
+    bar["tickformat"] = ".0%" if _spread(values) > 0.05 else ".1%"
     written = layers <= MAX_WRITTEN
-    axis = f"layer (cells in {unit})" if written else "layer"
+    axis = "layer (cells in %)" if written else "layer"
     cells = {
         "type": "heatmap",
         "z": values.T.astype(np.float32),
@@ -95,17 +82,16 @@ def _spread(values: np.ndarray) -> float:
 
 
 def _words(values: np.ndarray, what: Quantity, layer: int, head: int) -> tuple[str, str]:
-    here = _written(float(values[layer, head]), what.kind)
+    here = _written(float(values[layer, head]))
     worst = np.nanargmin(values) if what.more_is_better else np.nanargmax(values)
     row, column = np.unravel_index(worst, values.shape)
-    there = _written(float(values[row, column]), what.kind)
-    mean = _written(float(np.nanmean(values)), what.kind)
-    name = "largest" if what.kind == "bytes" else "hardest"
+    there = _written(float(values[row, column]))
+    mean = _written(float(np.nanmean(values)))
     reading = f"Layer {layer}, head {head}: {what.title} {here}"
     if (row, column) != (layer, head) and _spread(values) > 0:
-        reading += f"; the {name} is layer {row}, head {column} with {there}"
+        reading += f"; the hardest is layer {row}, head {column} with {there}"
     return (
         reading + ". Choose a cell to look inside it.",
         f"Map of {what.title} over {values.shape[0]} layers and {values.shape[1]} heads: mean "
-        f"{mean}, chosen cell {here}, {name} cell layer {row}, head {column} with {there}.",
+        f"{mean}, chosen cell {here}, hardest cell layer {row}, head {column} with {there}.",
     )

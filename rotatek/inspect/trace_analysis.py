@@ -163,19 +163,19 @@ def _forms(energies: Floats) -> NDArray[np.int64]:
     return np.stack([inside[..., 0].sum(-1), inside[:, 0].sum(-1)], -1)
 
 
-def _by_form(energies: Floats, work: Callable[[Tensor, NDArray[np.bool_]], Tensor]) -> NDArray:
+def _by_form(energies: Floats, work: Callable[[Tensor], Tensor]) -> NDArray:
     """Results [layers, ...] of layers with as many heads of one width after another, `BEYOND` left
     out: 0 there.
 
     Args:
         energies: of `_joined`.
-        work: takes the energies of some layers, and which they are.
+        work: takes the energies of some layers.
     """
     forms = _forms(energies)
     made = {}
     for heads, width in {(int(h), int(w)) for h, w in forms}:
         mine = (forms == (heads, width)).all(-1)
-        made[heads, width] = mine, work(torch.from_numpy(energies[mine, :heads, :width]), mine)
+        made[heads, width] = mine, work(torch.from_numpy(energies[mine, :heads, :width]))
     first = next(iter(made.values()))[1].numpy()
     whole = np.zeros(energies.shape[: first.ndim], first.dtype)
     for mine, part in made.values():
@@ -188,7 +188,7 @@ def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
     """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
     if method.times_smaller is not None:  # all heads share a budget
         return method.key_widths(torch.from_numpy(energies)).numpy()
-    return _by_form(energies, lambda own, _: method.key_widths(own))
+    return _by_form(energies, method.key_widths)
 
 
 def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
@@ -212,19 +212,6 @@ def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
     total = np.maximum(np.where(energies == BEYOND, 0.0, energies).sum(-1), 1e-30)
     return (np.where(inside, energies, 0.0).sum(-1) / total).astype(np.float32)
-
-
-def bytes_map(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int64]:
-    """KV bytes [layers, kv heads] that the method holds for this run's visual tokens."""
-    keys = key_widths(method, energies)
-    counts = np.array([layer.count for layer in trace.layers])[:, None]
-
-    def of(own: Tensor, rows: NDArray[np.bool_]) -> Tensor:
-        heads = own.shape[1]
-        kept, count = (torch.from_numpy(part[rows, :heads]) for part in (keys, counts))
-        return method.head_bytes(kept, count, own.shape[-1], trace.itemsize)
-
-    return _by_form(energies, of)
 
 
 def score_errors(trace: Trace, method: ChannelMethod, energies: Floats) -> Floats:

@@ -102,7 +102,7 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
         seen = trace_analysis.head_view(trace, layer, head, view.method, view.k)
         assert np.allclose(seen.raw, keys.abs(), atol=2e-2)
         assert seen.rotated.shape == seen.raw.shape and view.k == keys.shape[-1] / 2
-        sent = figures(events.redraw(run, "bytes", layer, head, 0, **form())["drawn"])
+        sent = figures(events.redraw(run, "error", layer, head, 0, **form())["drawn"])
         assert f"Layer {layer}, head {head}:" in sent["map"]["reading"]
     for quantity in head_heatmap.QUANTITIES:
         drawn = drawings.head_map(present(events.view_of(run, (0, 0, 0), form())), quantity).figure

@@ -157,25 +157,6 @@ def test_attention_from_k_channels_is_that_of_the_reconstruction(trace: Trace) -
     assert whole.score_error < 1e-3
 
 
-BYTES = [
-    Settings.of(keep_channels=0.25),
-    Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.5),
-]
-
-
-@pytest.mark.parametrize("settings", BYTES, ids=lambda settings: str(settings.channels.extensions))
-def test_the_map_of_bytes_is_the_cache_to_the_byte(engine: Engine, settings: Settings) -> None:
-    trace, cache = traced(engine, settings)
-    method = settings.channels
-    parts = cache.bytes().parts
-    held = parts["visual_keys"] + parts["visual_values"] + parts["bases"]
-    energies = trace_analysis.spectra(trace, method)
-    assert trace_analysis.bytes_map(trace, method, energies).sum() == held
-    widths = trace_analysis.key_widths(method, energies)
-    for layer, row in zip(cache.layers, widths, strict=True):
-        assert (row == layer.store.visual.keys.shape[-1]).all()
-
-
 def test_uniform_widths_need_no_spectrum(trace: Trace) -> None:
     energies = trace_analysis.spectra(trace, RotateK())
     assert (trace_analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()

@@ -165,8 +165,6 @@ def head_map(view: View, quantity: str) -> Drawing:
     energies = spectra(run, trace, method)
     if quantity == "energy":
         values = trace_analysis.energy_map(method, energies)
-    elif quantity == "bytes":
-        values = trace_analysis.bytes_map(trace, method, energies).astype(np.float64)
     else:
         widths = trace_analysis.key_widths(method, energies)
         values = run.remember(
