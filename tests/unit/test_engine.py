@@ -13,7 +13,6 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.inspect.trace_analysis import (
     attention_view,
     compared,
-    energy_curves,
     energy_map,
     head_view,
     masks,
@@ -150,8 +149,6 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
         kept_channels = masks(trace, layer, 1, compared(method), 8)
         assert kept_channels["think"][0].sum() == 8
         assert (kept_channels["spark"].sum(1) == 8).all()
-        energy = energy_curves(trace, layer, 1, method)["rotatek"]
-        assert np.all(np.diff(energy) >= -1e-6) and energy[-1] == pytest.approx(1)
         assert np.isfinite(look.score_error)
         assert look.attention.sum() == pytest.approx(1, abs=1e-4)
         if kept is not None and n == kept.sum():
@@ -161,5 +158,5 @@ def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tok
         assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
     shares = energy_map(method, spectra(trace, method))
     assert shares.shape == (4, 2)
-    curve = energy_curves(trace, 2, 1, method)["rotatek"]
-    assert shares[2, 1] == pytest.approx(curve[8], abs=1e-4)
+    held = head_view(trace, 2, 1, method).spectrum[:8].sum()
+    assert shares[2, 1] == pytest.approx(held, abs=1e-4)
