@@ -3,7 +3,6 @@
 On a GPU all of the grid compiles and runs; Triton's interpreter takes a representative part.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,19 +17,15 @@ from kernels.packed_attention_launch import (
     PlanesConfig,
     PlanesWork,
     attend_planes,
-    blocks,
     choose,
     plan_planes,
-    slots_for,
 )
-from kernels.plan import Config, Joined, Single, Work, joined_us, layout, one_tile, plan_of
+from kernels.plan import Config, Joined, Work, joined_us, plan_of
 from kernels.plan import plan_splits as planned
 from kernels.planes import samples
 from kernels.reference import Text, Unsupported, Visual, attend_reference, heads_as_samples
 from kernels.samples import sample, sample_planes
-from rotatek.methods.channels.bit_packing import pack
-from rotatek.methods.channels.spark import SparKStore
-from tests.kernels.cases import PACKS, PLANES, Case, attend_plain, errors, grid, make, passes
+from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, passes
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -102,15 +97,6 @@ def test_every_split_of_tiles_and_text(tiles: int, splits: int, apart: bool) -> 
 def test_reference_agrees_with_float64(case: Case) -> None:
     gap, plain = errors(case, attend_reference, DEVICE)
     assert gap <= (1e-5 if case.dtype == F32 else plain + 1e-5)
-
-
-def test_the_grid_has_every_form_width_and_group() -> None:
-    cases = grid()
-    assert {case.pack for case in cases} == {*PACKS, *PLANES}
-    for packs in (PACKS, PLANES):
-        own = [case for case in cases if case.pack in packs]
-        assert {case.d for case in own} == {64, 80, 96, 128, 256}
-        assert {case.G for case in own} == {1, 4, 7, 8} and {F16, BF16} <= {c.dtype for c in own}
 
 
 def test_huge_and_tiny_scores_stay_finite() -> None:
@@ -191,43 +177,6 @@ def test_plans_cover_every_token_once(groups: int, N: int, M: int, config: Confi
             assert plan.text_splits == 0 < joined_us(work, 132, config, splits)
 
 
-@pytest.mark.parametrize(
-    "single, tokens, warps, splits",
-    [(Single(), 128, 2, 23), (Single(128, 1, 2), 128, 1, 23), (Single(256, 2), 256, 4, 12)],
-)
-def test_small_batches_take_single_tiles_where_the_table_says(
-    single: Single, tokens: int, warps: int, splits: int
-) -> None:
-    config = Config(block_n=64, warps=1, single=single)
-    found, count = one_tile(config, 90, 8, 2880, 132)
-    assert (found.block_n, found.warps, count) == (tokens, warps, splits)
-    most = single.per_sm * 132 // (splits + 1)
-    assert one_tile(config, 90, most, 2880, 132)[1] == splits
-    assert one_tile(config, 90, most + 1, 2880, 132) == (config, None)
-    for arch, other in ((90, replace(config, single=None)), (120, config)):
-        assert one_tile(other, arch, 8, 2880, 132) == (other, None)
-
-
-@pytest.mark.parametrize(
-    "groups, N, ragged, splits",
-    [
-        (8, 2880, False, 0), (64, 2880, False, 0), (64, 16384, False, 0), (512, 2880, False, 1),
-        (128, 2880, False, 2), (256, 2880, False, 1), (256, 16384, False, 1),
-        (256, 576, True, 1), (256, 2880, True, 2), (256, 16384, True, 4), (8, 2880, True, 0),
-    ],
-)  # fmt: skip
-def test_batches_that_fill_the_gpu_read_text_in_the_same_programs(
-    groups: int, N: int, ragged: bool, splits: int
-) -> None:
-    """bf16 at k = 32 on an H200; 0: text splits beside visual ones, as elsewhere and in float32."""
-    work = Work(groups, N, 64, 320, 512, ragged=ragged)
-    config, plan = layout(work, H200)
-    assert bool(config.joined) == (splits > 0) != bool(plan.text_splits)
-    assert plan.visual_splits == splits or not splits
-    for other, facts in ((work, (80, 132)), (work._replace(text_bytes=1024), H200)):
-        assert layout(other, facts)[0].joined is None
-
-
 @pytest.mark.parametrize("rows", [4, 64, 2048])
 @pytest.mark.parametrize("N", [1, 280, 16384])
 @pytest.mark.parametrize("M", [1, 3000])
@@ -238,16 +187,6 @@ def test_a_plan_for_digits_reads_everything_and_fits(rows: int, N: int, M: int) 
     assert 1 <= plan.spread <= -(-N // 128) and plan.splits * plan.text_size >= M
     assert plan.splits == plan.spread or config.apart
     assert rows * plan.spread <= 8 * 132 or plan.spread == 1
-
-
-def test_few_kernels_have_room_for_all_mixtures() -> None:
-    each = range(WIDEST + 1)
-    assert len({(slots_for(k, v), slots_for(v, k)) for k in each for v in each}) <= 11
-    for widest in each:
-        assert widest <= slots_for(widest) < max(4, 2 * widest)
-        assert slots_for(widest) <= slots_for(widest, WIDEST // 2) >= WIDEST // 4
-        found = blocks(slots_for(widest))
-        assert sum(found) == slots_for(widest) and not any(size & (size - 1) for size in found)
 
 
 # -- what is launched when ---------------------------------------------------------------------
@@ -284,15 +223,6 @@ def test_nothing_is_read_early_that_was_just_written(
     q, visual, text = make(Case(BF16, N=visual_tokens), "cpu")
     attend_triton(q, visual and visual._replace(**change), text, 0.1)
     assert [kernel.early for kernel in kernels] == [[early]] * 2
-
-
-def test_keys_that_are_rebuilt_at_every_step_are_not_read_early() -> None:
-    kept = torch.arange(128) < 8
-    visual = Visual(torch.ones(1, 1, 2, 8), torch.ones(1, 1, 2, 128))
-    mask, level = pack(kept.expand(1, 1, 2, 128), 1), torch.zeros(1, 1, 2)
-    found = SparKStore(visual, mask, level, None, None).read()
-    assert found.fresh
-    assert found.keys.equal(kept.float().expand(1, 1, 2, 128))
 
 
 def test_what_no_kernel_reads_is_refused() -> None:

@@ -218,12 +218,6 @@ def test_several_new_tokens_of_one_sample_are_rows(
     assert called.count("rows") == rows and called.count("one") == (tokens == 1)
 
 
-def test_a_switched_off_dispatcher_says_so() -> None:
-    dispatcher = Dispatcher(enabled=False)
-    assert torch.equal(call(dispatcher), expected())
-    assert "switched off" in dispatcher.status("cuda").reason
-
-
 def test_import_without_triton_or_gpu(root: Path) -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"

@@ -32,13 +32,6 @@ def test_packed_states_are_those_of_plain_pytorch(N: int, d: int, values: bool) 
     assert float((got != want).float().mean()) < (0.02 if DEVICE == "cuda" else 1e-3)
 
 
-def test_no_bits_at_all_are_no_data() -> None:
-    counts = torch.zeros(2, 2, 4, dtype=torch.int32, device=DEVICE)
-    states, steps = draw(2, 2, 5, 16), torch.ones(2, 2, 16, device=DEVICE)
-    data, offsets = pack_states(states, draw(2, 2, 16), draw(2, 2, 16, 16), counts, steps)
-    assert data.numel() == 0 and offsets.tolist() == [[0, 0], [0, 0]]
-
-
 @pytest.mark.parametrize("d", [64, 80])
 def test_steps_are_those_of_plain_pytorch(d: int) -> None:
     """Ragged, of every depth; where two multiples err alike, either will do."""
@@ -73,10 +66,3 @@ def test_a_processor_packs_the_same_digits(N: int, values: bool) -> None:
     want, _ = pack((states - mean[:, :, None]) @ forward, counts, steps, values)
     assert data.shape == want.shape
     assert float((data != want).float().mean()) < 1e-3
-
-
-def test_a_processor_packs_nothing_where_no_channel_has_bits() -> None:
-    channels = Channels(torch.zeros(1, 2, 16), torch.zeros(1, 2, 16, 16), torch.ones(1, 2, 16),
-                        torch.zeros(1, 2, 4, dtype=torch.int32))  # fmt: skip
-    given = channels, torch.ones(1, 5), torch.tensor([5])
-    assert pack_on_processor(torch.ones(1, 2, 5, 16), *given)[0].numel() == 0

@@ -5,9 +5,7 @@ import torch
 from torch import Tensor
 
 from kernels.planes import (
-    DEPTHS,
     Planes,
-    counts_of,
     depths_of,
     granules,
     pack,
@@ -53,32 +51,6 @@ def test_codes_come_back(N: int, values: bool) -> None:
     assert torch.equal(unpack(planes, N, 48, values), quantised(coordinates, MIXES, steps))
     assert planes.data.nbytes == MIXES.sum() // 16 * -(-N // 128) * 512  # complete tiles
     assert planes.nbytes == sum(part.nbytes for part in planes if isinstance(part, Tensor))
-
-
-def test_a_word_holds_eight_tokens_of_one_channel() -> None:
-    """The layout that the kernel reads, bit by bit, from the module's words."""
-    counts = torch.tensor([[[32, 16, 0, 0]]], dtype=torch.int32)
-    codes = draw(200, 32).mul(1e4).long() % 4
-    codes[:, :16] += 4 * (draw(200, 16, seed=1).mul(1e4).long() % 4)
-    depth = depths_of(counts, 32)[0, 0]
-    levels = codes - (2.0**depth - 1) / 2
-    for values in (False, True):
-        data, _ = pack(levels[None, None], counts, torch.ones(1, 1, 32), values)
-        blocks = (data.view(2, 3, 16, 16).int() & 0xFFFF).tolist()  # tiles, granules
-        for token, channel in ((0, 0), (127, 15), (128, 31), (199, 5), (77, 20)):
-            tile, place, e = token // 128, token % 128 // 16, token % 16
-            for level in range(int(depth[channel]) // 2):
-                granule = channel // 16 + 2 * level
-                at = (channel % 16, e) if values else (e, channel % 16)
-                word = blocks[tile][granule][at[0]][at[1]]
-                assert (word >> 2 * place) & 3 == (int(codes[token, channel]) >> 2 * level) & 3
-
-
-def test_counts_and_depths_are_each_others_inverse() -> None:
-    depths = depths_of(MIXES, 64)
-    assert torch.equal(counts_of(depths), MIXES)
-    assert set(depths.flatten().tolist()) == {0, *DEPTHS}
-    assert granules(MIXES).tolist() == [[3, 7], [0, 3]]
 
 
 @pytest.mark.parametrize("counts", [[8, 0, 0, 0], [16, 32, 0, 0], [64, 0, 0, 0]])

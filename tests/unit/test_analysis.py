@@ -132,18 +132,6 @@ def test_masks_are_the_channels_that_are_stored_not_only_as_many(trace: Trace) -
     assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
 
 
-def test_the_view_is_the_spectrum_s_and_the_raw_keys(trace: Trace) -> None:
-    for method in (RotateK(), RotateK(weighting="none")):
-        view = trace_analysis.head_view(trace, 2, 1, method)
-        energies = trace_analysis.spectra(trace, method)[2, 1]
-        assert np.allclose(energies / energies.sum(), view.spectrum, atol=1e-4)
-        assert view.k == round(D * method.keep) and view.tokens == trace.visual_tokens
-        assert np.allclose(view.raw, np.abs(trace.layers[2].keys[1]), atol=1e-3)
-        if method.weighting == "none":
-            energy = np.square(view.rotated).sum(0)
-            assert np.allclose(energy / energy.sum(), view.spectrum, atol=1e-3)
-
-
 def test_attention_from_k_channels_is_that_of_the_reconstruction(trace: Trace) -> None:
     for method in (RotateK(0.25), RotateK(0.25, "none")):
         view = trace_analysis.attention_view(trace, 1, 1, method, 1)
@@ -155,30 +143,3 @@ def test_attention_from_k_channels_is_that_of_the_reconstruction(trace: Trace) -
         assert np.allclose(view.compressed, small.softmax(-1).mean(0), atol=1e-3)
     whole = trace_analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
     assert whole.score_error < 1e-3
-
-
-def test_uniform_widths_need_no_spectrum(trace: Trace) -> None:
-    energies = trace_analysis.spectra(trace, RotateK())
-    assert (trace_analysis.key_widths(RotateK(keep=0.25), energies) == 8).all()
-    assert (trace_analysis.key_widths(ThinK(keep=0.5), energies) == 16).all()
-
-
-def test_maps_say_what_the_heads_say(trace: Trace) -> None:
-    method = RotateK(keep=0.25)
-    energies = trace_analysis.spectra(trace, method)
-    shares = trace_analysis.energy_map(method, energies)
-    errors = trace_analysis.score_errors(trace, method, energies)
-    assert shares.shape == errors.shape == trace.shape
-    spectrum = method.axes(trace.head(3, 1)).spectrum
-    assert shares[3, 1] == pytest.approx(float(spectrum[:8].sum() / spectrum.sum()), abs=1e-4)
-    assert errors[2, 0] == pytest.approx(
-        trace_analysis.attention_view(trace, 2, 0, method, 0).score_error, rel=1e-4
-    )
-
-
-def test_compared_are_all_that_leave_channels_out_and_one_s_own_options(trace: Trace) -> None:
-    shown = trace_analysis.compared(RotateK(keep=0.1), SparK(recovery="mean"))
-    assert list(shown) == [kind.name for kind in CHANNELS.values() if kind.drops_channels]
-    assert shown["spark"] == SparK(recovery="mean") and shown["rotatek"] == RotateK(keep=0.1)
-    with pytest.raises(ValueError, match="does not rotate"):
-        trace_analysis.spectra(trace, ThinK())

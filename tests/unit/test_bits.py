@@ -1,42 +1,35 @@
 """`smaller`: what is allotted, by which loss, and that all that is stored is counted."""
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicCache
 
 from kernels.planes import (
     DEPTHS,
     GRANULE,
-    Channels,
     Planes,
-    coordinates_of,
     depths_of,
     head_words,
-    pack,
-    steps_along,
 )
 from kernels.reference import Text, Visual, attend_reference, opened
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.token_plan import TokenPlan
-from rotatek.compare.columns import matched, title_of
+from rotatek.compare.columns import title_of
 from rotatek.compare.report import Column
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods import rotation
-from rotatek.methods.channels import RotateK, bits
+from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
-from rotatek.methods.channels.bits import importance_of, token_shares
+from rotatek.methods.channels.bits import importance_of
 from rotatek.methods.channels.layer_group import LayerGroup, held
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
@@ -107,13 +100,6 @@ def test_what_cannot_be_is_refused(given: dict[str, Any]) -> None:
         Settings.of(**given)
 
 
-def test_columns_of_a_comparison_keep_the_same_share() -> None:
-    columns = matched(Settings.of(smaller=16))
-    shares = [one.nominal_kv for name, one in columns.items() if name != "baseline"]
-    assert shares == pytest.approx([1 / 16] * len(shares), rel=1e-4)
-    assert columns["rotatek as in its paper"].channels == RotateK()
-
-
 # The loss
 
 
@@ -164,14 +150,6 @@ def test_rates_are_what_errors_do_to_the_output() -> None:
     torch.testing.assert_close(moved[1], D * seen.value_rate[0], rtol=0.1, atol=0)
 
 
-def test_a_token_not_looked_at_still_counts() -> None:
-    mass = torch.tensor([[0.9, 0.1, 0.0, 7.0]])
-    shares = token_shares(mass, torch.tensor([3]))[0, 0]
-    assert float(shares.sum()) == pytest.approx(1)
-    assert shares[3] == 0  # padding
-    assert 0 < float(shares[2]) < float(shares[1]) < float(shares[0])
-
-
 # The allotment
 
 
@@ -189,15 +167,6 @@ def test_the_scale_of_keys_changes_no_bit() -> None:
     scaled = stored([replace(layers[0], made={}), odd, replace(layers[2], made={})], smaller=8)
     for one, other in zip(plain, scaled, strict=True):
         assert all(map(torch.equal, depths(one), depths(other)))
-
-
-def test_more_tokens_earn_no_more_bits() -> None:
-    """Where a layer holds more tokens, a channel's bits cost more bytes there."""
-    loss = torch.logspace(0, -3, D).expand(1, HEADS, D)
-    few, many = (torch.tensor([n]) for n in (256, 1024))
-    claims = [BitDemand(loss[None], tokens[None], 0) for tokens in (few, many)]
-    found = allot_bytes(claims, torch.tensor([HEADS * D * 1280 / 8]))
-    assert int(found[0].sum()) > int(found[1].sum())
 
 
 def test_what_is_left_of_a_budget_is_filled_and_never_passed_by_more_than_it_missed() -> None:
@@ -428,58 +397,6 @@ def test_bytes_are_those_of_planes_and_rows(picture: Picture) -> None:
 # What it costs a prefill
 
 
-class Counted(TorchDispatchMode):
-    """Counts the operations that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.calls[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def calls(count: int) -> Counter[str]:
-    """Operations that compress so many layers."""
-    layers = [states(i) for i in range(count)]
-    stored([states(i) for i in range(count)], smaller=8)  # constants are made once
-    with Counted() as counted:
-        stored(layers, smaller=8)
-    return counted.calls
-
-
-def packed_together(
-    states: Tensor, channels: Channels, shares: Tensor, lengths: Tensor, values: bool
-) -> tuple[Tensor, Tensor]:
-    """What any device but a processor does without kernels."""
-    coordinates = coordinates_of(states, channels)
-    steps = steps_along(coordinates, channels, shares, lengths)
-    return pack(coordinates, channels.counts, steps, values)[0], steps
-
-
-def test_layers_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One solve, as many waits whatever the layers, and a handful of slices for each more; on a
-    processor pieces are smaller, and channels are packed head by head."""
-    monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 1 << 36)
-    monkeypatch.setattr(bits, "pack_on_processor", packed_together)
-    few, many = calls(2), calls(8)
-    assert few["_linalg_eigh"] == many["_linalg_eigh"] == 1
-    for waits in ("_local_scalar_dense", "nonzero", "index"):  # index: with a mask, it waits
-        assert many[waits] == few[waits]
-    assert many.total() - few.total() <= 6 * 20
-
-
-def test_capped_columns_store_what_all_columns_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = [states(i) for i in range(2)]
-    whole = stored(layers, smaller=40)
-    monkeypatch.setattr(bits, "CAP", 48)
-    capped = stored([states(i) for i in range(2)], smaller=40)
-    for one, other in zip(whole, capped, strict=True):
-        assert all(map(torch.equal, depths(one), depths(other)))
-        assert torch.equal(held(one.key_planes).data, held(other.key_planes).data)
-
-
 def test_layers_measured_apart_are_stored_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is measured whenever it weighs enough; one budget still serves all of it."""
     together = stored([states(i) for i in range(3)], smaller=8)
@@ -495,27 +412,6 @@ def test_the_order_of_tokens_changes_no_bit() -> None:
     turned = replace(own, keys=own.keys[:, :, order], values=own.values[:, :, order], made={})
     (one,), (other,) = stored([own], smaller=8), stored([turned], smaller=8)
     assert all(map(torch.equal, depths(one), depths(other)))
-
-
-@pytest.mark.parametrize(("options", "asks"), [({"smaller": 8}, 4), ({"keep_channels": 0.25}, 0)])
-def test_the_rows_of_the_stream_are_picked_out_only_when_asked(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], asks: int
-) -> None:
-    """Only bits ask for what a layer reads, once a layer, and nothing of it stays."""
-    asked: list[Tensor | None] = []
-    vlm, entering = tiny_qwen(), TokenPlan.entering
-
-    def noted(plan: TokenPlan) -> Tensor | None:
-        asked.append(entering(plan))
-        return asked[-1]
-
-    monkeypatch.setattr(TokenPlan, "entering", noted)
-    prompt = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(**options))
-    prefill(vlm, prompt, cache)
-    assert len(asked) == asks
-    assert all(rows is not None for rows in asked)
-    assert entering(cache.plan) is None
 
 
 def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
@@ -537,14 +433,3 @@ def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
 
 
 # What the figure shows
-
-
-def test_channels_above_the_water_level_are_those_with_bits() -> None:
-    spectra = 0.8 ** torch.arange(D).expand(3, HEADS, D) * torch.logspace(0, 2, 3 * HEADS).view(
-        3, HEADS, 1
-    )
-    chosen = RotateK(smaller=20)
-    depths, level = held(chosen.key_bits(spectra)), held(chosen.water_level(spectra))
-    energy = spectra.unflatten(-1, (-1, GRANULE)).mean(-1)
-    assert torch.equal(energy > level, depths.unflatten(-1, (-1, GRANULE))[..., 0] > 0)
-    assert RotateK().water_level(spectra) is None

@@ -59,20 +59,6 @@ def same(first: Any, second: Any) -> bool:
     )
 
 
-@pytest.fixture
-def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Samples of every solve of Keys."""
-    counts: list[int] = []
-    work = rotation.top_basis
-
-    def counted(covariance: Tensor, *rest: Any) -> Tensor:
-        counts.append(len(covariance))
-        return work(covariance, *rest)
-
-    monkeypatch.setattr(rotation, "top_basis", counted)
-    return counts
-
-
 def known(layer: int) -> dict[str, Any]:
     """A layer's own metric of its Values and eigenvectors from a file."""
     generator = torch.Generator().manual_seed(100 + layer)
@@ -109,30 +95,6 @@ def test_what_is_stored_expands_to_what_attention_reads(extra: dict) -> None:
         assert torch.allclose(found, wanted, atol=1e-4)
 
 
-def test_layers_alike_are_solved_in_one_launch(solved: list[int]) -> None:
-    settings = Settings.of(keep_channels=0.25)
-    layers = stored([states(i) for i in range(4)], settings)
-    assert solved == [6, 2]  # three layers' samples, then the short one's
-    assert [len(layer.keys) for layer in layers] == [2] * 4
-    assert len({layer.keys.untyped_storage().data_ptr() for layer in layers}) == 2
-
-
-def test_layers_wait_only_until_they_weigh_much(
-    solved: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method = Settings.of(keep_channels=0.25).channels
-    each = states(0).keys.nbytes + 2 * HEADS * D * D * 4
-    monkeypatch.setattr(rotatek, "PENDING_BYTES", 2 * each)
-    stores: list[Any] = []
-    waiting = []
-    for number in range(5):
-        stores.append(method.measure(replace(states(0), layer=number)))
-        method.pack(stores, last=number == 4)
-        waiting.append(sum(store.pending is not None for store in stores))
-    assert waiting == [1, 0, 1, 0, 0]
-    assert solved == [4, 4, 2]
-
-
 def test_a_slice_that_starts_off_sixteen_bytes_is_copied() -> None:
     def odd(layer: int) -> LayerStates:
         p = states(layer)
@@ -145,16 +107,6 @@ def test_a_slice_that_starts_off_sixteen_bytes_is_copied() -> None:
     assert layers[0].keys.shape == (1, 1, 33, 3)  # 396 bytes
     assert layers[1].keys.data_ptr() % 16 == 0
     assert layers[1].basis.storage_offset() > 0  # 384 bytes: a slice
-
-
-def test_states_that_two_caches_share_are_solved_once(solved: list[int]) -> None:
-    shared = [states(i) for i in range(4)]
-    first = stored(shared, Settings.of(keep_channels=0.25))
-    second = stored([replace(each) for each in shared], Settings.of(keep_channels=0.25))
-    third = stored(shared, Settings.of(keep_channels=0.5))
-    assert solved == [6, 2, 6, 2]
-    assert all(same(a, b) for a, b in zip(first, second, strict=True))
-    assert [layer.keys.shape[-1] for layer in third] == [16] * 4
 
 
 @pytest.mark.parametrize("family", TINY)

@@ -81,27 +81,6 @@ def test_whatever_a_cache_keeps_alive_is_counted(options: dict[str, Any], pictur
     assert sum(counted.parts.values()) == counted.total
 
 
-def test_metrics_are_computed_once_a_model_and_counted_as_shared(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vlm = tiny_qwen()
-    inputs = asked(vlm, picture)
-    made: list[Tensor] = []
-    plain = output_metric._output_roots
-
-    def counting(weight: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        made.append(weight)
-        return plain(weight, key)
-
-    monkeypatch.setattr(output_metric, "_output_roots", counting)
-    first, second = (answered(vlm, inputs, smaller=16) for _ in range(2))
-    layers = len(decoder_layers(vlm.model))
-    assert len(made) == layers
-    heads, d = vlm.text_config.num_key_value_heads, 32
-    assert first.bytes().shared == second.bytes().shared == layers * 2 * heads * d * d * 4
-    assert answered(vlm, inputs, keep_channels=0.25).bytes().shared == 0
-
-
 def test_metrics_follow_the_weights(picture: Picture) -> None:
     vlm = tiny_qwen()
     inputs = asked(vlm, picture)

@@ -85,19 +85,6 @@ def test_a_padded_row_is_the_row_alone(how: dict[str, Any]) -> None:
         assert lost(found, alone) < 1e-4
 
 
-@pytest.mark.parametrize("name", CHANNELS)
-@pytest.mark.parametrize("tokens", [1, 2, 5, 9])
-def test_every_method_holds_few_tokens_as_it_holds_them_alone(name: str, tokens: int) -> None:
-    settings = Settings.of(channels=name)
-    rows = [low_rank(tokens, 4, 5), low_rank(40, 30, 6), 0 * low_rank(tokens, 1) + 2.0]
-    together = stored(states(rows), settings)
-    for row, found in zip(rows, together, strict=True):
-        assert found.isfinite().all()
-        (alone,) = stored(states([row]), settings)
-        assert lost(found, alone) < 1e-4
-    assert lost(together[2], rows[2]) < (1e-5 if name in ("rotatek", "full", "kivi") else 1.0)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(CHANNELS)), st.integers(1, 14), st.integers(0, 14), st.integers(0, 9))
 def test_any_few_tokens_of_any_rank(name: str, tokens: int, rank: int, seed: int) -> None:

@@ -21,7 +21,7 @@ from rotatek.evaluation import suite as suites
 from rotatek.evaluation.answers import Answer, append, begin, read
 from rotatek.evaluation.run import Run, engine_for
 from rotatek.evaluation.suite import Suite
-from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
+from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -272,21 +272,6 @@ def test_what_cannot_be_asked_is_left_out_with_its_reason(
 
 
 # -- the settings ------------------------------------------------------------------------------
-
-
-def test_the_settings_are_the_papers_the_rivals_and_ours() -> None:
-    found = settings_of()
-    assert next(iter(found.items())) == (UNCOMPRESSED, BASELINE) and 50 < len(found) < 75
-    assert sum(one.is_baseline for one in found.values()) == 1
-    for name in tables.TABLES["budgets"]:
-        nominal = float(name.rpartition(" ")[2])
-        assert abs(found[name].nominal_kv - nominal) < 0.005, name
-    some = settings_of("smaller")
-    assert [one.channels.times_smaller for one in some.values()][1:8] == list(tables.SMALLER)
-    calibrated = settings_of("ablation", "bases.safetensors")
-    assert calibrated[tables.CALIBRATED].as_dict()["calibration"] == "bases.safetensors"
-    with pytest.raises(UserError, match="--tables must be all, or some of budgets"):
-        settings_of("none")
 
 
 # -- records -----------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,16 +86,6 @@ def instances(model: Any, docs: list[dict[str, Any]], **options: Any) -> list[In
         Instance((doc["question"], given, lambda doc: [doc["image"]], n, "task", "test"))
         for n, doc in enumerate(docs)
     ]
-
-
-def test_manifest_names_the_class(plugin: types.SimpleNamespace) -> None:
-    manifest = plugin.manifest()
-    module, _, name = manifest.simple_class_path.rpartition(".")
-    assert manifest.model_id == "rotatek"
-    assert getattr(importlib.import_module(module), name).is_simple is True
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    entry = project["entry-points"]["lmms_eval.models"]["rotatek"]
-    assert entry == "rotatek.evaluation.lmms_manifest:manifest"
 
 
 def test_answers_are_the_engines(plugin: types.SimpleNamespace, picture: Any) -> None:

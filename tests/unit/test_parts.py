@@ -46,11 +46,6 @@ def test_parts_stand_in_the_order_given(picture: Picture) -> None:
         make_request(two, (" ", PICTURE, PICTURE))
 
 
-def test_forty_earlier_turns(picture: Picture) -> None:
-    request = make_request(picture(), "What?", 8, [("q", "a")] * 40)
-    assert len(request.history) == 40 and len(request.messages) == 81
-
-
 def test_tools_have_their_place_where_the_template_has_one(picture: Picture) -> None:
     """What clients write into a description, a call or a result is text all the same."""
     vlm = tiny_qwen()

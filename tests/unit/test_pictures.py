@@ -21,7 +21,7 @@ from rotatek.engine.events import Finished
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
-from rotatek.methods.channels import Full, Store
+from rotatek.methods.channels import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import VisionZip
 from rotatek.models import VisionLanguageModel
@@ -191,40 +191,6 @@ def test_a_few_pages_are_one_picture(engine: Engine, shown: list[Image.Image]) -
     events = engine.answer(make_request(shown, "what?", 8), BASELINE)
     (done,) = [event for event in events if isinstance(event, Finished)]
     assert page.pages == 3 and answer.text == done.answer
-
-
-def test_joining_caches_would_lose_the_order_of_pages(
-    engine: Engine, shown: list[Image.Image]
-) -> None:
-    """Why pages are asked one by one: each was read at position 0, as if no other came before it.
-
-    Joined, they answer the same whichever comes first, and not as the pages in one prompt do.
-    """
-    vlm = engine.vlm
-    caches = [read(PictureReader(vlm, FULL), image) for image in shown[::2]]
-    ids = torch.tensor([cut(vlm, "which is first?", [vlm.placeholder])[1]])
-
-    def joined(order: list[RotateKCache]) -> Tensor:
-        cache = caches[0].fork()  # the text around a picture is the same
-        for number, layer in enumerate(cache.layers):
-            parts = [one.layers[number].store.read() for one in order]
-            keys, values = (torch.cat([part[i] for part in parts], 2) for i in (0, 1))
-            lengths = torch.tensor([keys.shape[2]], dtype=torch.int32)
-            layer.store = Store(parts[0]._replace(keys=keys, values=values, lengths=lengths))
-        return feed(vlm, ids, caches[0].notes.next_position, cache)[0]
-
-    def in_one_prompt(order: list[Image.Image]) -> Tensor:
-        images, reader = make_request(order, "?").images, PictureReader(vlm, FULL)
-        cache = reader.read(images, reader.look(images))
-        return feed(vlm, ids, cache.notes.next_position, cache.fork())[0]
-
-    def apart(one: Tensor, other: Tensor) -> float:
-        return float((one - other).abs().max())
-
-    one_way, other_way = joined(caches), joined(caches[::-1])
-    truly = in_one_prompt(shown[::2]), in_one_prompt(shown[:-4:-2])
-    assert apart(*truly) > 0.1 > 100 * apart(one_way, other_way)
-    assert all(apart(one_way, each) > 0.1 for each in truly)
 
 
 def test_a_template_that_begins_with_the_question_is_refused() -> None:

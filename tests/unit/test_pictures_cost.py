@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,12 @@ from torch import Tensor
 from kernels import reference
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.row_group_layer import RowGroupLayer
 from rotatek.methods.settings import Settings
 from rotatek.pictures import Pictures
-from rotatek.pictures.indexing import index, made_ahead
-from rotatek.pictures.reading import PictureNotes
+from rotatek.pictures.indexing import made_ahead
 from tests import fixtures
 from tests.launches import Launches
 from tests.questions import read, words
@@ -63,21 +58,6 @@ def test_a_copy_is_a_cache_of_its_own(shown: list[Image.Image], inference: bool)
         assert torch.equal(tensor, was)
 
 
-def test_layers_of_one_form_are_copied_in_seven_launches(shown: list[Image.Image]) -> None:
-    (cache,) = read(tiny_qwen(), BITS, shown[0])
-    texts = [layer.text for layer in key_layers(cache)] * 7
-    with torch.inference_mode():
-        assert launches(lambda: TextBuffer.all_copied(texts, 20)) == 7
-        made = TextBuffer.all_copied(texts, 20)
-    alone = [text.copied(20) for text in texts]
-    assert launches(lambda: TextBuffer.all_copied(texts, 20)) > 7  # gradients may be wanted
-    for one, other in zip(made, alone, strict=True):
-        pairs = zip((*one.tensors(), one.lengths), (*other.tensors(), other.lengths), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-    held = [[*text.tensors(), text.lengths] for text in (*made[:1], *made)]
-    assert storage_bytes(sum(held[1:], [])) == sum(t.nbytes for t in sum(held[1:], []))
-
-
 def test_a_copy_may_be_read_outside_of_inference_mode(shown: list[Image.Image]) -> None:
     vlm = tiny_qwen()
     (cache,) = read(vlm, BITS, shown[0])
@@ -90,51 +70,6 @@ def test_a_copy_may_be_read_outside_of_inference_mode(shown: list[Image.Image]) 
         positions = positions[..., 0].unflatten(-1, ids.shape)
         out = vlm.model(input_ids=ids, position_ids=positions, **with_cache(vlm.model, copy))
     torch.testing.assert_close(out.logits[:, -1].float(), wanted, atol=1e-4, rtol=1e-4)
-
-
-def test_a_loaded_text_is_copied_once(shown: list[Image.Image], tmp_path: Path) -> None:
-    pytest.importorskip("zstandard")
-    vlm = tiny_qwen()
-    (cache,) = read(vlm, BITS, shown[0])
-    cache.save(tmp_path / "file", cache.notes)
-    found: list[RotateKCache] = []
-
-    def load() -> None:
-        found.append(RotateKCache.load(tmp_path / "file", vlm.model, PictureNotes))
-
-    with torch.inference_mode():
-        fewer = launches(load)
-        with pytest.MonkeyPatch.context() as patch:
-            apart = staticmethod(lambda texts, tokens=0: [text.copied(tokens) for text in texts])
-            patch.setattr(TextBuffer, "all_copied", apart)
-            assert launches(load) >= fewer + 5 * len(key_layers(cache)) - 7
-    load()
-    for one in found:
-        assert one.bytes().parts["text"] == cache.bytes().parts["text"]
-        own = {layer.text.keys.untyped_storage().data_ptr() for layer in key_layers(one)}
-        stores = {t.untyped_storage().data_ptr() for layer in key_layers(one)
-                  for _, t in layer.store.tensors()}  # fmt: skip
-        assert own.isdisjoint(stores)  # no store keeps a text's memory
-
-
-def test_a_page_that_has_answered_is_not_copied_back(
-    shown: list[Image.Image], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures, restored = Pictures(tiny_qwen(), BITS), list[int]()
-    plain = RowGroupLayer.restored
-
-    def counted(layer: RowGroupLayer, place: int) -> Any:
-        restored.append(place)
-        return plain(layer, place)
-
-    monkeypatch.setattr(RowGroupLayer, "restored", counted)
-    pages = [pictures.add(image) for image in shown]
-    first = pictures.ask(pages, "what?", 6)
-    assert not restored and len(first) == 3
-    pictures.look(pages[0], "what?", 6)
-    assert restored
-    assert pictures.ask(pages, "what?", 6) == first
-    pictures.close()
 
 
 def test_values_are_cleared_once_for_rows_that_stay(
@@ -170,60 +105,6 @@ def test_values_are_cleared_once_for_rows_that_stay(
     assert [one.text for one in pictures.ask(pages, "what?", 24)] == wanted
     longest = max(page.visual_tokens for page in pages)
     assert masked and longest not in masked  # of texts alone
-    pictures.close()
-
-
-def test_visual_tokens_stay_where_they_are_while_the_text_grows(
-    shown: list[Image.Image], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where, plain = list[tuple[int, int]](), RowGroupLayer.attend
-
-    def attend(layer: RowGroupLayer, *given: Any) -> Tensor:
-        out = plain(layer, *given)
-        if layer.layer == 0:
-            where.append((layer._tensors["values"].data_ptr(), layer.keys.data_ptr()))
-        return out
-
-    monkeypatch.setattr(RowGroupLayer, "attend", attend)
-    monkeypatch.setattr(
-        type(pictures_vlm := tiny_qwen()), "stop_ids", property(lambda _: frozenset())
-    )
-    pictures = Pictures(pictures_vlm, BITS)
-    pictures.ask(pictures.add(shown[0]), "what?", 60)
-    visual, text = zip(*where, strict=True)
-    assert len(set(visual)) == 1 and len(set(text)) > 1
-    pictures.close()
-
-
-def test_the_next_page_is_prepared_while_the_model_reads(
-    shown: list[Image.Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("zstandard")
-    pictures = Pictures(tiny_qwen(), BITS, tmp_path / "store")
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    for image, path in zip(shown, paths, strict=True):
-        image.save(path)
-    look, model = pictures.reader.look, pictures.reader.read
-    prepared, ahead = threading.Semaphore(0), list[int]()
-
-    def looking(images: Any) -> Any:
-        pixels = look(images)
-        prepared.release()
-        return pixels
-
-    def reading(images: Any, pixels: Any) -> RotateKCache:
-        assert prepared.acquire(timeout=20)  # its own
-        if len(ahead) < 2:
-            assert prepared.acquire(timeout=20), "the next page waits for this one"
-            prepared.release()
-        ahead.append(prepared._value)
-        return model(images, pixels)
-
-    monkeypatch.setattr(pictures.reader, "look", looking)
-    monkeypatch.setattr(pictures.reader, "read", reading)
-    found = list(index(pictures, paths))
-    assert [page.path for page in found] == paths and all(page.fresh for page in found)
-    assert ahead == [1, 1, 0]  # one page ahead, and no more
     pictures.close()
 
 

@@ -4,12 +4,10 @@ damage."""
 import errno
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +18,13 @@ from rotatek.engine.engine import Engine
 from rotatek.methods.settings import Settings
 from rotatek.pictures import Pictures
 from rotatek.pictures import store as module
-from rotatek.pictures.store import OLD_S, PictureStore
+from rotatek.pictures.store import PictureStore
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
 BITS = Settings.of(smaller=8)
 DESCRIBED = {"model": {"class": "none"}, "settings": {}, "weigh_by": "questions"}
-KILLS = int(os.environ.get("ROTATEK_KILLS", "5"))
 # One process loads the library; for each line "START COUNT" a copy of it writes pages of noise, and
 # says its own number, then the name of each page once it is there.
 WRITER = """
@@ -95,42 +92,6 @@ def made(engine: Engine, picture: Picture, tmp_path: Path) -> Pictures:
     for seed in (1, 2):
         pictures.add(picture(150, 120, seed=seed))
     return pictures
-
-
-def test_a_store_of_two_thousand_pages_opens_within_a_second(tmp_path: Path) -> None:
-    store = PictureStore(tmp_path / "store", DESCRIBED)
-    for number in range(2_000):
-        (store.pages / f"{number:040x}.json").write_text('{"name": "x"}')
-        (store.pages / f"{number:040x}.12345678.cache").write_bytes(b"")
-    began = time.perf_counter()
-    assert len(PictureStore(tmp_path / "store", DESCRIBED).names()) == 2_000
-    assert time.perf_counter() - began <= 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such processes here")
-def test_a_killed_writer_loses_the_page_in_hand_at_most(tmp_path: Path) -> None:
-    """However it is killed, every page that it named is whole, and nothing else is there."""
-    folder, named = tmp_path / "store", list[str]()
-    with writers(folder) as process:
-        for number in range(KILLS):
-            ask(process, 1000 * number, 3 + number % 4)
-            while not (line := said(process)).startswith("writer"):
-                named.append(line)  # of the previous one, reported before it died
-            writer = int(line.split()[1])
-            for _ in range(number % 4 + 1):
-                named.append(said(process))
-            time.sleep(0.0007 * (7 * number % 13))
-            with suppress(ProcessLookupError):
-                os.kill(writer, signal.SIGKILL)
-            store = PictureStore(folder, DESCRIBED)
-            assert all(good for _, good in store.check())
-            assert set(named) <= set(store.names())
-    old = time.time() - 2 * OLD_S
-    for path in store.pages.iterdir():
-        os.utime(path, (old, old))
-    store.sweep()
-    left = sorted(path.name for path in store.pages.iterdir())
-    assert len(left) == 2 * len(store.names()) and not any(name[0] == "." for name in left)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no such processes here")
@@ -301,35 +262,3 @@ def test_replicas_share_the_folder(picture: Picture, tmp_path: Path) -> None:
     fresh = Pictures(Engine(tiny_qwen()), BITS, tmp_path / "store")
     with pytest.raises(errors.UserError, match="no longer in memory"):
         fresh.ask(page, "what?", 4)
-
-
-@pytest.mark.alone
-def test_a_page_of_two_thousand_takes_what_a_page_of_sixty_takes(
-    made: Pictures, engine: Engine, tmp_path: Path
-) -> None:
-    """All pages from files; and what is held in memory stays within its bound."""
-    assert made.store is not None
-    one = made.store.names()[0]
-    took, most = {}, 20 * max(made._sizes.values())
-    for count in (60, 2_000):
-        folder = tmp_path / str(count)
-        pictures = Pictures(engine, BITS, folder, memory=most)
-        store, facts = pictures.store, made.store.facts(one) or {}
-        assert store is not None
-        for number in range(count):  # links to one page's file, under names of their own
-            name = f"{number:040x}"
-            file = f"{name}.{facts['digest'][:8]}.cache"
-            os.link(made.store.pages / facts["file"], store.pages / file)
-            told = json.dumps(facts | {"name": name, "file": file})
-            (store.pages / f"{name}.json").write_text(told)
-        began = time.perf_counter()
-        names = Pictures(engine, BITS, folder).names()
-        assert len(names) == count and time.perf_counter() - began <= 1
-        asked = [names[number * count // 60] for number in range(60)]
-        pictures.ask(asked[:8], "what?", 2)
-        began = time.process_time()
-        assert len(pictures.ask(asked, "what?", 2)) == 60
-        took[count] = time.process_time() - began
-        assert pictures.held_bytes <= most
-        pictures.close()
-    assert took[2_000] <= 2 * took[60], took

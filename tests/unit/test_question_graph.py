@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from rotatek import load
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, question_graph, step_graph
-from rotatek.cache.question_graph import KEPT, QuestionGraphs, padded
+from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
@@ -92,15 +91,6 @@ def test_pictures_answer_the_same(picture: fixtures.Picture, recorded: list[Reco
     assert texts[0] == texts[1] and not any(answer.error for answer in said[1])
 
 
-def test_the_embedded_model(picture: fixtures.Picture, recorded: list[RecordedGraph]) -> None:
-    vlm = load("pocket", "cpu")
-    caches = read(vlm, Settings.of(smaller=8), picture(150, 120, seed=1), picture(90, 200, seed=2))
-    recorded.clear()
-    check_same(vlm, caches[:1], words(19, 1))
-    check_same(vlm, caches, words(30, 2))
-    assert len(recorded) == 2 * (1 + len(key_layers(caches[0])))
-
-
 def test_threads_take_turns(
     qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
@@ -177,22 +167,6 @@ def test_moved_weights_are_captured_again(
     assert once and len(recorded) == 3 * once
 
 
-def test_few_chains_are_kept(
-    qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
-) -> None:
-    (cache,) = read(qwen, Settings.of(smaller=8), picture(90, 120, seed=1))
-    graphs = qwen.questions = QuestionGraphs()
-    for length in range(16, 16 * 8 + 1, 16):
-        asked(qwen, [cache], words(length, 1))
-    asked(qwen, [cache, cache], words(16, 1))
-    assert len(graphs._chains) == KEPT
-    before = len(recorded)
-    asked(qwen, [cache], words(17, 1))  # the oldest but one
-    assert len(recorded) == before
-    graphs.forget()
-    assert not graphs._chains
-
-
 def test_what_is_watched_or_stopped_is_as_ever(
     qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
 ) -> None:
@@ -218,8 +192,3 @@ def test_what_is_watched_or_stopped_is_as_ever(
     with stoppable(Flag()), pytest.raises(Stopped):  # type: ignore[arg-type]
         asked(qwen, [cache], ids)
     check_same(qwen, [cache], ids)
-
-
-def test_shapes() -> None:
-    assert padded(1, 2) == (1, 16) and padded(1, 16) == (1, 16) and padded(3, 17) == (4, 32)
-    assert padded(1, 1) is None and padded(1, 129) is None and padded(16, 33) is None

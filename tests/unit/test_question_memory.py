@@ -13,7 +13,6 @@ from rotatek.cache import pieces, prefill_layer, question_graph
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.question_graph import KEPT
 from rotatek.engine import recovery
-from rotatek.engine.admission import Admission
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished, Restarted
 from rotatek.inputs.request import make_request
@@ -67,34 +66,6 @@ def test_what_chains_hold_is_counted(vlm: VisionLanguageModel, picture: fixtures
     asked(vlm, [cache], words(20, 1))
     assert graphs.bytes == seen[1]
     assert graphs._memory is not memory  # a pool is not taken up again
-
-
-def test_chains_take_from_the_room_of_caches() -> None:
-    held = 0
-    admission = Admission(lambda: 100, beside=lambda: held)
-    first, held = admission.ask(50), 41
-    second = admission.ask(10)
-    assert first.admitted and not second.admitted
-    assert admission.held == 50  # of caches alone
-    held = 40
-    first.resize(50)
-    assert second.admitted
-    held = 1000
-    for lease in (first, second):
-        lease.release()
-    assert admission.ask(10).admitted  # the first one always is
-
-
-def test_an_engine_counts_them(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
-    engine = Engine(vlm)
-    room = engine.admission.room
-    first = engine.admission.ask(1)
-    vlm.questions.bytes = room
-    second = engine.admission.ask(1)
-    assert first.admitted and not second.admitted
-    vlm.questions.bytes = 0
-    first.resize(1)
-    assert second.admitted
 
 
 def test_few_chains_are_kept(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:

@@ -8,7 +8,6 @@ import torch
 from accelerate.hooks import ModelHook, add_hook_to_module, remove_hook_from_module
 from torch import nn
 
-from rotatek.bridge.attention import is_hooked, prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -73,17 +72,6 @@ def test_hooks_inside_a_model_see_every_question(
     assert len(recorded) == once
     check_same(vlm, [cache], ids)
     assert len(recorded) == 2 * once
-
-
-def test_our_own_hooks_are_none_of_anybody_s(
-    vlm: VisionLanguageModel, cache: RotateKCache, recorded: list[RecordedGraph]
-) -> None:
-    """They come and go with other threads' prompts, and stay on a prepared model."""
-    once = len(recorded)
-    prepare(vlm.model)
-    assert not any(map(is_hooked, vlm.model.modules()))
-    check_same(vlm, [cache], words(20, 2))
-    assert len(recorded) == once
 
 
 def test_replaced_code_is_launched(
@@ -183,19 +171,6 @@ def test_layers_without_a_visual_token(
         key_layers(cache)[1].store = None
     check_same(vlm, caches, words(20, 1))
     assert replays(recorded)
-
-
-def test_one_token_and_a_cache_without_graphs_are_no_question(
-    vlm: VisionLanguageModel, cache: RotateKCache
-) -> None:
-    ((kind, chain),) = vlm.questions._chains.items()
-    done = [graph.replays for graph in chain.graphs]
-    check_same(vlm, [cache], words(1, 1))
-    copy = cache.fork()
-    copy.graph = False
-    feed(vlm, words(20, 1), cache.notes.next_position, copy)
-    assert list(vlm.questions._chains) == [kind]
-    assert [graph.replays for graph in chain.graphs] == done
 
 
 def test_several_questions_to_one_cache(

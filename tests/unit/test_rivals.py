@@ -25,7 +25,7 @@ from rotatek.methods.channels.kivi import channels_of_group
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
-from rotatek.methods.channels.vidkv import VidKVStore, pack_trits, unpack_trits
+from rotatek.methods.channels.vidkv import pack_trits, unpack_trits
 
 HEADS, D, N = 2, 64, 75
 LENGTHS = (75, 40)  # of two samples: the second ends inside its second group of 32
@@ -249,37 +249,11 @@ def test_five_ternary_numbers_lie_in_a_byte() -> None:
     assert torch.equal(unpack_trits(packed, 13), codes.to(torch.uint8))
 
 
-def test_one_bit_and_ternary_err_as_a_gaussian_says() -> None:
-    """1 - 2 / pi of the variance in one bit, .19 in three levels and .119 in two bits."""
-    generator = torch.Generator().manual_seed(2)
-    keys, values = torch.randn(2, 1, 1, 8192, 64, generator=generator)
-    lengths, alive = torch.tensor([8192]), torch.ones(1, 4, dtype=torch.bool)
-    layer = LayerStates(keys, values, lengths, keys[:, :, :4], alive, 0)
-    found = VidKV(group="128").compress(layer).read()
-    store = VidKV(group="128").compress(layer)
-    assert isinstance(store, VidKVStore)
-    index = store.channels[0, 0].long()
-    wrong = (found.keys - keys)[0, 0].square().mean(0)[index]
-    assert float(wrong[32:].mean()) == pytest.approx(1 - 2 / math.pi, rel=0.03)
-    assert float((found.values - values).square().mean()) == pytest.approx(0.2, abs=0.02)
-
-
 def error(method: ChannelMethod) -> float:
     """Squared error of the Values over their energy."""
     layer = states()
     found = method.compress(layer).read().values
     return float((found - layer.values).square().sum() / layer.values.square().sum())
-
-
-def test_random_rotation_errs_as_its_codebook_says() -> None:
-    for bits in (2, 3, 4):
-        assert error(TurboQuant(bits=str(bits))) == pytest.approx(MAX[bits][1], rel=0.1)
-
-
-def test_more_bits_err_less() -> None:
-    for kind in (Kivi, TurboQuant):
-        errors = [error(kind(bits=bits)) for bits in kind.steps]
-        assert errors == sorted(errors, reverse=True) and errors[-1] < errors[0] / 8
 
 
 def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
@@ -309,30 +283,6 @@ def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: to
         assert store.read().keys.dtype == store.read().values.dtype == dtype
         small = (torch.uint8, torch.float16, torch.int32)
         assert all(t.dtype in small for _, t in found) or "residual='32'" in repr(method)
-
-
-def test_two_bits_are_three_with_their_scales() -> None:
-    """The figures of the literature, for a long prompt: 96, 160, 100 and 68 bytes of 512."""
-    tokens, widths = torch.tensor([[3200]]), torch.full((1, 1), 128)
-
-    def each(method: ChannelMethod) -> float:
-        return float(method.head_bytes(widths, tokens, 128, 2).sum()) / 3200
-
-    assert [each(Kivi(bits=bits)) for bits in ("2", "4")] == [96, 160]
-    assert [each(TurboQuant(bits=bits)) for bits in ("1", "2", "3")] == [36, 68, 100]
-    assert each(TurboQuant(bits="2.5")) == pytest.approx(88, abs=0.1)  # two norms, and which half
-    assert [each(Kivi(bits="2", group=size)) for size in ("64", "128")] == [80, 72]
-    assert each(Kivi(bits="4", value_bits="2")) == (96 + 160) / 2
-    assert each(VidKV(group="128")) == pytest.approx(24 + 26 + 6, abs=0.1)
-    assert each(TurboQuant(bits="4", value_bits="2")) == 100
-
-
-def test_bits_of_keys_and_values_have_a_name_and_a_share() -> None:
-    assert (Kivi(bits="4", value_bits="2").form, Kivi(value_bits="4").form) == (
-        "4 and 2 bits", "4 bits"
-    )  # fmt: skip
-    assert TurboQuant(bits="3.5").nominal_share == 3.5 / 16
-    assert TurboQuant(bits="3", value_bits="2").nominal_share == 2.5 / 16
 
 
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:

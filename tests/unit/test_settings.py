@@ -12,21 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.compare import columns
 from rotatek.cli.main import parser_for
 from rotatek.cli.settings_arguments import settings_of as from_flags
 from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.evaluation.tables import from_file
-from rotatek.inputs.request import make_request
-from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.options import Option, flat, options_of
 from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
 from rotatek.methods.tokens import FastV
-from rotatek.models import VisionLanguageModel
 from rotatek.page.links import decode
 from rotatek.server.chat_request import settings_of as from_call
-from tests.fixtures import Picture
 
 Door = Callable[[Mapping[str, Any], Path], Settings]
 
@@ -153,11 +148,6 @@ def test_the_library_is_imported_before_plug_ins_are_read() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_cache_without_settings_has_2_bits(vlm: VisionLanguageModel, picture: Picture) -> None:
-    prompt = vlm.embed(vlm.prompt(make_request(picture(), "What is it?", 1)))
-    assert RotateKCache(vlm.model, prompt.inputs()).settings == USUAL
-
-
 @pytest.mark.parametrize("door", DOORS)
 def test_a_name_that_there_is_not_is_named(door: str, tmp_path: Path) -> None:
     if door == "flags":
@@ -183,12 +173,6 @@ def test_a_value_may_come_as_text_or_as_a_number(kind: str) -> None:
                 found = Settings.from_dict({kind: name, one.key: form})
                 assert found == wanted and hash(found) == hash(wanted)
                 assert json.dumps(found.as_dict()) == json.dumps(wanted.as_dict())
-
-
-def test_a_method_made_by_hand_reads_its_options_too() -> None:
-    assert Kivi(bits=2) == Kivi(bits="2") and Kivi(bits=2).bits == "2"  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="number_bits must be one of 2, 3, 4; got 5"):
-        Kivi(bits=5)  # type: ignore[arg-type]
 
 
 STRANGE = st.one_of(

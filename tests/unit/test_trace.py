@@ -11,7 +11,6 @@ from rotatek.engine.events import Finished
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
-from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.settings import BASELINE, Settings
 
@@ -61,17 +60,6 @@ def test_a_head_s_ingredients_are_its_group_s_and_its_own(engine: Engine) -> Non
         centred = whole - whole.mean(0)
         assert torch.allclose(states.covariance, centred.T @ centred, rtol=1e-3, atol=1e-2)
         assert torch.equal(trace.query(layer, head, 0), states.queries[:, -1])
-
-
-def test_a_long_answer_is_thinned_and_the_size_stays_capped() -> None:
-    recorder = TraceRecorder(16)
-    recorder.layers = [None, None]  # type: ignore[list-item]
-    for token in range(1, 1001):
-        for layer in range(2):
-            recorder.step(layer, torch.full((1, 2, 1, 4), float(token)))
-        assert len(recorder.answer.rows[0]) == len(recorder.answer.steps) <= MAX_STEPS
-    assert recorder.answer.stride == 16 and recorder.answer.steps[:3] == [16, 32, 48]
-    assert [row[0, 0].item() for row in recorder.answer.rows[1]] == recorder.answer.steps
 
 
 def test_what_follows_the_answer_is_not_recorded(engine: Engine) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import itertools
 import json
 import re
 
@@ -11,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
-from rotatek.methods.channels import CHANNELS, RotateK, SparK, ThinK
+from rotatek.methods.channels import CHANNELS, RotateK, SparK
 from rotatek.methods.tokens import TOKENS
 from viz import (
     budget,
@@ -111,40 +110,6 @@ def test_bytes_written_on_the_bars_can_be_read(fill: str, ink: str) -> None:
     assert contrast(fill, ink) >= 4.5
 
 
-# Vienot, Brettel and Mollon 1999, on linear RGB.
-DEUTERANOPIA = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1]])
-PROTANOPIA = np.array([[0.10889, 0.89111, 0.0], [0.10889, 0.89111, 0.0], [0.00447, -0.00447, 1]])
-
-
-def lab(hex_colour: str, view: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of a colour seen through `view` [3, 3] of linear RGB."""
-    channel = np.array([int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
-    to_xyz = np.array(
-        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    )
-    xyz = to_xyz @ np.clip(view @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
-    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-@pytest.mark.parametrize("view", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
-def test_methods_look_different_to_everyone(view: np.ndarray) -> None:
-    seen = [lab(fill, view) for fill in COLOURS]
-    closest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
-    assert closest >= 14.0, closest
-
-
-def test_both_key_maps_share_one_scale() -> None:
-    raw = make_keys()
-    rotated, _ = rotate(raw)
-    before, after = keys.draw_pair(raw, rotated, 16)
-    bars = [drawing.figure.data[0]["colorbar"]["ticktext"] for drawing in (before, after)]
-    assert bars[0] == bars[1]
-    assert "the first 16 columns hold 100 %" in after.reading
-    assert "100, 40" in before.summary or "40, 100" in before.summary
-
-
 def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     raw = np.zeros((2880, 128), dtype=np.float32)
     raw[1717, 77] = 5.0
@@ -158,44 +123,11 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
 
 
-def test_masks_tell_shared_from_ragged() -> None:
-    shared = np.zeros((50, 8), dtype=bool)
-    shared[:, [1, 4]] = True
-    ragged = np.zeros((50, 8), dtype=bool)
-    ragged[np.arange(50), np.arange(50) % 8] = True
-    assert masks.agreement(shared) == 1.0
-    assert masks.agreement(ragged) == pytest.approx(7 / 50)
-    assert "25 % of the cells" in masks.draw(shared, ThinK).summary
-    assert masks.agreement(np.zeros((0, 8), dtype=bool)) == 1.0
-
-
-def test_every_method_can_be_drawn_and_so_can_what_is_no_method() -> None:
-    mask = np.eye(8, dtype=bool)
-    styles: list[theme.Style] = [*CHANNELS.values(), theme.PlainStyle("Ours"), theme.UNCOMPRESSED]
-    for style in styles:
-        drawn = masks.draw(mask, style)
-        assert drawn.figure.data[0]["colorscale"][1][1] == style.colour
-        assert drawn.reading == style.reading or style.label in drawn.reading
-        assert ("rotated" in drawn.figure.layout["xaxis"]["title"]["text"]) == style.rotates
-    assert theme.PlainStyle("Ours").colour == theme.INK
-    assert CHANNELS.default.colour == theme.ACCENT
-
-
 @pytest.mark.parametrize("rank", [1, 3, 16])
 def test_effective_rank_counts_equal_eigenvalues(rank: int) -> None:
     values = np.r_[np.full(rank, 2.5), np.zeros(16 - rank)]
     assert spectrum.effective_rank(values) == pytest.approx(rank)
     assert "0 %" in spectrum.draw(values, rank).reading
-
-
-def test_the_map_frames_the_chosen_cell_and_names_the_hardest() -> None:
-    values = np.array([[0.9, 0.8], [0.2, 0.95]])
-    drawing = head_heatmap.draw(values, "energy", 0, 1)
-    frame = drawing.figure.layout["shapes"][0]
-    assert (frame["x0"] + 0.5, frame["y0"] + 0.5) == (0, 1)
-    assert "Layer 0, head 1: captured energy 80 %" in drawing.reading
-    assert "layer 1, head 0 with 20 %" in drawing.reading
-    assert "layer 1, head 1 with 95 %" in head_heatmap.draw(values, "error", 0, 0).reading
 
 
 def test_the_image_under_a_figure_is_a_real_png() -> None:
@@ -253,19 +185,6 @@ def test_score_error_is_relative_to_the_spread() -> None:
     assert scores.relative_error(exact, np.full(3, 2.0)) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    "fraction,text",
-    [(0.0, "0 %"), (0.004, "0.4 %"), (0.254, "25 %"), (0.996, "99.6 %"), (1, "100 %")],
-)
-def test_percent_never_rounds_to_all_or_nothing(fraction: float, text: str) -> None:
-    assert theme.percent(fraction) == text
-
-
-@pytest.mark.parametrize("count,text", [(12, "12 B"), (98_304, "98.3 kB"), (1_310_720, "1.31 MB")])
-def test_size(count: int, text: str) -> None:
-    assert theme.size(count) == text
-
-
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
 def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
@@ -276,21 +195,3 @@ def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ..
     assert arrived.itemsize <= 4
     assert np.array_equal(arrived.reshape(shape), values)
     assert sent.get("shape", f"{len(values)}") == ", ".join(map(str, shape))
-
-
-def test_a_mask_that_tokens_share_is_one_row() -> None:
-    shared = np.zeros((300, 16), dtype=bool)
-    shared[:, 3] = True
-    cells = masks.draw(shared, ThinK, tokens=600).figure.data[0]
-    assert cells["z"].shape == (1, 16)
-    assert (cells["y0"] - cells["dy"] / 2, cells["y0"] + cells["dy"] / 2) == (-0.5, 599.5)
-
-
-def test_the_water_level_is_a_line_across_the_spectrum() -> None:
-    (line,) = (
-        t
-        for t in spectrum.draw(np.arange(8.0, 0, -1), 3, level=0.1).figure.data
-        if "dash" in t["line"]
-    )
-    assert line["y"] == [0.1, 0.1]
-    assert "water level is at 10 %" in spectrum.draw(np.arange(8.0, 0, -1), 3, level=0.1).summary
