@@ -4,11 +4,9 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ray.exceptions import RayActorError
 
 from rotatek import errors
@@ -29,7 +27,6 @@ from rotatek.service.conversation_store import ConversationStore
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
-ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"full": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
 ONE = {"answer": Settings.of(tokens="fastv", keep_tokens=0.5)}
 
@@ -277,16 +274,3 @@ def test_refusals_are_those_of_an_engine(
     assert [event.message for event in failed if isinstance(event, Failed)] == [
         errors.Restarting.sentence
     ]
-
-
-def test_the_committed_configuration_is_one() -> None:
-    from ray.serve.schema import ServeDeploySchema
-
-    from rotatek.cluster.gateway import application
-
-    given = yaml.safe_load((ROOT / "deploy" / "serve.yaml").read_text())
-    config = ServeDeploySchema(**given)
-    assert config.http_options.host == "127.0.0.1" and config.proxy_location == "HeadOnly"
-    app = config.applications[0]
-    assert app.import_path == f"{application.__module__}:{application.__name__}"
-    assert application(app.args) is not None

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +59,6 @@ class Visitor:
         except openai.APIError as error:
             self.error = error.message
 
-    def follow(self) -> Any:
-        """Another question, answered at once: whether its cache was warm."""
-        said = {"role": "assistant", "content": self.text}
-        messages = [*self.messages, said, {"role": "user", "content": "And then?"}]
-        given = {"max_tokens": 4, "extra_body": {"rotatek": SETTINGS}}
-        return self.create(model="tiny", messages=messages, **given).rotatek["warm"]
-
 
 def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
     """Those of Ray, of Serve and of the replicas: other machines cannot reach them."""
@@ -113,22 +105,3 @@ def test_a_node_killed_in_mid_stream(
     assert 0 < len(broken) < len(visitors), "one of two replicas was lost in mid-answer"
     together([visitor.ask for visitor in broken])
     assert [visitor.text for visitor in visitors] == expected
-
-
-def test_a_follow_up_finds_its_replica_and_a_new_node_gets_one(
-    nodes: Nodes, address: str, picture: Picture, together: Together
-) -> None:
-    from ray import serve
-
-    nodes.add()
-    deadline = time.monotonic() + 120
-    states: dict[str, int] = {}
-    while states.get("RUNNING", 0) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-        states = serve.status().applications["rotatek"].deployments["model-0"].replica_states
-    visitors = [Visitor(address, picture(seed=seed)) for seed in STEADY]
-    together([visitor.ask for visitor in visitors])
-    warm: list[bool] = []
-    together([partial(lambda one: warm.append(one.follow()), visitor) for visitor in visitors])
-    assert sum(warm) == len(warm) == len(visitors)

@@ -4,26 +4,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import AutoConfig
 
 from rotatek import errors
 from rotatek.models import VisionLanguageModel, loading, memory
 from rotatek.models.assembly import at_hand
 from rotatek.models.loading import CHECKPOINTS, POCKET, fitting, load
-from tests.tiny import tiny_llava, tiny_qwen
+from tests.tiny import tiny_qwen
 
 
-@pytest.mark.parametrize("make", [tiny_qwen, tiny_llava])
+@pytest.mark.parametrize("make", [tiny_qwen])
 def test_weights_are_weighed_without_loading_them(make: Callable[[], VisionLanguageModel]) -> None:
     model = make().model
     held = sum(weight.numel() * 4 for weight in model.parameters())
     assert memory.weight_bytes(model.config, torch.float32) == held
     assert memory.weight_bytes(model.config, torch.bfloat16) == held // 2
-
-
-def test_what_this_machine_has_is_known() -> None:
-    free = memory.free_bytes("cpu")
-    assert 10_000_000 < free < 10**13
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
@@ -75,8 +69,3 @@ def test_every_hub_checkpoint_is_pinned() -> None:
         if checkpoint.gigabytes >= 1:
             assert len(checkpoint.revision or "") == 40
             int(checkpoint.revision or "", 16)
-
-
-def test_a_folder_is_weighed_from_its_configuration_alone() -> None:
-    config = AutoConfig.from_pretrained(POCKET)
-    assert 30_000_000 < memory.weight_bytes(config, torch.float32) < 200_000_000

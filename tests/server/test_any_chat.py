@@ -99,12 +99,6 @@ def test_any_messages(
 
 
 @examples(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(body=st.dictionaries(WORDS, VALUES, max_size=4), messages=VALUES)
-def test_any_object(chat: str, body: dict[str, Any], messages: Any) -> None:
-    sent(chat, {"max_tokens": 1} | body | {"model": "tiny", "messages": messages})
-
-
-@examples(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(settings=st.dictionaries(WORDS, VALUES, max_size=3))
 def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
     message = {"role": "user", "content": [

@@ -6,7 +6,7 @@ import gc
 import io
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import openai
@@ -14,7 +14,6 @@ import pytest
 from langchain_core import messages
 from langchain_openai import ChatOpenAI
 from PIL import Image
-from pydantic import BaseModel
 
 from tests.fixtures import Picture
 from tests.server.conftest import uri
@@ -82,17 +81,6 @@ def test_the_official_client_asynchronous(address: str, shown: Image.Image, expe
     assert in_a_thread(ask()) == expected
 
 
-def test_the_official_clients_stream_helper(client: Any, shown: Image.Image, expected: str) -> None:
-    """It takes an answer that was cut for a fault, and has it all the same."""
-    messages = [{"role": "user", "content": content(shown)}]
-    with client.chat.completions.stream(model="tiny", messages=messages, max_tokens=9) as stream:
-        for _ in stream:
-            pass
-        with pytest.raises(openai.LengthFinishReasonError) as cut:
-            stream.get_final_completion()
-    assert cut.value.completion.choices[0].message.content == expected
-
-
 def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
     model = ChatOpenAI(
         model="tiny", base_url=f"{address}/v1", api_key="none", temperature=0, max_tokens=9,
@@ -115,23 +103,6 @@ def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
     call = messages.AIMessage("", tool_calls=[{"name": "find", "args": {"a": 1}, "id": "c1"}])
     result = messages.ToolMessage("It is 7.", tool_call_id="c1")
     assert model.invoke([*asked, call, result]).content
-
-
-class Page(BaseModel):
-    """What structured answers are to hold."""
-
-    kind: Literal["receipt", "letter"]
-    paid: bool
-
-
-def test_langchain_structured_output(address: str, shown: Image.Image) -> None:
-    model = ChatOpenAI(
-        model="tiny", base_url=f"{address}/v1", api_key="none", temperature=0.7, seed=1,
-        max_retries=0,
-    )  # fmt: skip
-    for strict in (True, False):
-        asking = model.with_structured_output(Page, method="json_schema", strict=strict)
-        assert isinstance(asking.invoke([messages.HumanMessage(content(shown))]), Page)
 
 
 def test_what_a_browsers_page_sends(address: str, shown: Image.Image, expected: str) -> None:

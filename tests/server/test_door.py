@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -21,8 +20,6 @@ from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import Bounds, ChatApp
 from rotatek.server.request_body import RequestBodies
-from rotatek.service.model_list import Model
-from rotatek.service.service import Service
 from tests.fixtures import Picture, Together
 from tests.server.conftest import asked, client_of, served, tiny_door
 
@@ -144,13 +141,6 @@ def test_refusals_have_the_apis_form(client: openai.OpenAI, picture: Picture) ->
         client.models.retrieve("gpt-4o")
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").id == "tiny"
-
-
-def test_a_model_that_the_hub_refuses(hub: ThreadingHTTPServer, picture: Picture) -> None:
-    service = Service([Model("own", "Own", "org/gated")], lambda source: Engine(source, "cpu"))
-    refused = pytest.raises(openai.APIStatusError, match="Accept its terms")
-    with served(ChatApp(service)) as address, client_of(address) as client, refused:
-        ask(client, asked(picture()), model="own")
 
 
 def test_what_is_not_the_api(address: str) -> None:

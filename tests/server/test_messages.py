@@ -7,10 +7,9 @@ import pytest
 from PIL import Image
 
 from rotatek import errors
-from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, merged, shaped
+from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, shaped
 from rotatek.methods.settings import Settings
 from rotatek.server.chat_request import Size, read_call
-from rotatek.server.fields import header_of, label_of
 from tests.server.conftest import asked, uri
 
 ADDRESS = uri(Image.new("RGB", (64, 48), "white"))
@@ -105,32 +104,6 @@ def test_what_a_template_has_no_place_for_becomes_text() -> None:
     assert shown[0] == Message("user", ("Such:", PICTURE, PICTURE, "Look it up."))
 
 
-def test_cleaning_twice_changes_nothing() -> None:
-    chat = [
-        Message("user", (" a\x00 ", PICTURE, "\r\nb ", "", PICTURE, "  ")),
-        Message("user", (" ", "c\ue000")),
-    ]
-    clean = clean_messages(chat)
-    assert clean == clean_messages(clean) == merged(clean)
-    assert clean == (Message("user", ("a ", PICTURE, "\nb ", PICTURE, "  \n \nc")),)
-
-
-def test_a_long_chat_and_a_long_system_message() -> None:
-    turns = [{"role": role, "content": "x"} for role in ("assistant", "user")] * 50
-    system = {"role": "system", "content": "You are kind. " * 400}
-    request = read([system, *asked(ADDRESS), *turns]).request
-    assert len(request.messages) == 102 and len(request.messages[0].text) > 5000
-    assert len(read(asked(ADDRESS, "x" * 9000)).request.question) == 9000
-
-
-def test_many_pictures() -> None:
-    large = image(uri(Image.new("1", (3000, 3000))))
-    call = read([{"role": "user", "content": [*[image()] * 40, text("Which?")]}])
-    assert len(call.request.images) == len(call.pictures) == 40
-    shrunk = read([{"role": "user", "content": [*[large] * 8, text("Which?")]}]).request.images
-    assert sum(one.width * one.height for one in shrunk) <= 50_100_000, "bounded together"
-
-
 def test_detail_and_pixels() -> None:
     both = [{"role": "user", "content": [image(detail="low"), image(detail="high"), text("?")]}]
     call = read(both, rotatek={"max_pixels": 90_000, "keep_channels": 0.5})
@@ -152,53 +125,11 @@ def test_tools_are_told_or_named() -> None:
     assert read(tools=[], tool_choice="auto").ignored == ()
 
 
-def test_neutral_fields_are_no_fault() -> None:
-    neutral = {
-        "temperature": 0, "top_p": 1.0, "n": 1, "presence_penalty": 0, "frequency_penalty": 0.0,
-        "logit_bias": {}, "logprobs": False, "top_logprobs": None, "response_format": None,
-        "seed": 7, "top_k": -1, "min_p": 0, "repetition_penalty": 1.0, "best_of": 1, "stop": None,
-        "use_beam_search": False, "ignore_eos": False, "min_tokens": 0, "store": False,
-        "stream_options": None, "tool_choice": "none", "tools": None, "modalities": ["text"],
-        "echo": False, "bad_words": [], "max_completion_tokens": 9, "max_tokens": None,
-    }  # fmt: skip
-    call = read(**neutral)
-    assert call.ignored == () and call.length == 9
-
-
 def test_settings_have_nothing_to_compress_in_a_chat_of_texts() -> None:
     texts = [{"role": "user", "content": "What?"}]
     assert read(texts, rotatek={"smaller": 4}).ignored == ("rotatek",)
     with pytest.raises(errors.SettingError):
         read(texts, rotatek={"keep_tokens": 0.5})
-
-
-def test_what_changes_nothing_is_named() -> None:
-    messages = [
-        {"role": "system", "content": "x", "name": "me"},
-        {"role": "user", "content": [
-            text("What?", cache_control={"type": "ephemeral"}), image(blur=3),
-        ]},
-    ]  # fmt: skip
-    call = read(
-        messages, user="me", metadata={"a": "b"}, store=True, service_tier="auto",
-        reasoning_effort="low", parallel_tool_calls=False, speed="warp",
-        stream_options={"include_usage": True, "pace": 1},
-    )  # fmt: skip
-    assert set(call.ignored) == {
-        "user", "metadata", "store", "service_tier", "reasoning_effort", "parallel_tool_calls",
-        "speed", "messages.name", "content.cache_control", "image_url.blur",
-        "stream_options.pace",
-    }  # fmt: skip
-    assert header_of(call.ignored).count(", ") == len(call.ignored) - 1
-
-
-def test_names_of_clients_are_tamed() -> None:
-    call = read(**{"é\r\nset-cookie: a=b, c": 1, "x" * 500: 2, "": 3, "\ud800": 4})
-    header = header_of(call.ignored)
-    assert header.isascii() and header.isprintable() and len(header) < 150
-    assert header.split(", ")[0] == "???set-cookie:?a=b??c" and "?" in header.split(", ")
-    assert len(header_of(map(str, range(1000))).split(", ")) == 20
-    assert label_of("user") == "user" and label_of("x" * 500) == label_of("speed") == "other"
 
 
 def test_lengths_reach_to_the_context() -> None:

@@ -38,7 +38,7 @@ def user(words: str) -> dict[str, Any]:
     return {"role": "user", "content": words}
 
 
-@pytest.mark.parametrize("family", [*EVERY, "other"])
+@pytest.mark.parametrize("family", ["llava_next", "qwen3_5", "gemma4", "other"])
 def test_an_answer_is_the_models_own(family: str) -> None:
     """Greedy tokens of every family are those of transformers' `generate` on the same ids."""
     vlm = tiny_other() if family == "other" else EVERY[family]()

@@ -18,7 +18,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.engine.events import Event, Failed, Prefilled, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.prompt import encode_follow_up
 from rotatek.inputs.request import Request, make_request
@@ -83,49 +83,6 @@ def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture: Pi
         answered = second if turn is first else third
         assert _said(answered, "baseline") == fresh
         assert _said(answered, "lossless") == fresh
-    conversation.close()
-
-
-def test_caches_of_captured_graphs_grow_again(engine: Engine, picture: Picture) -> None:
-    answers = []
-    for static in (False, True):
-        conversation, _ = _begun(engine, picture)
-        for column in conversation.columns:
-            if static and isinstance(column.cache, RotateKCache):
-                column.cache.reserve(3)  # as a captured graph leaves it
-        events = list(engine.follow(conversation, "a question longer than the room?", 5))
-        answers.append([_said(events, name) for name in COLUMNS])
-        conversation.close()
-    assert answers[0] == answers[1]
-
-
-def test_the_image_is_not_read_again(
-    engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conversation, first = _begun(engine, picture)
-    before = {e.column: e for e in first if isinstance(e, Finished)}
-    for column in conversation.columns:  # what rests keeps its cache, and nothing that watched
-        assert column.logits is column.recorder is None and not column.watchers
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the vision tower ran")
-
-    monkeypatch.setattr(engine.vlm, "features", refuse)
-    monkeypatch.setattr(engine.vlm, "reduced", refuse)
-    events = list(engine.follow(conversation, "and then?", 5))
-    fed = {e.column: e for e in events if isinstance(e, Prefilled)}
-    after = {e.column: e for e in events if isinstance(e, Finished)}
-    assert set(fed) == set(after) == set(COLUMNS)
-    for column in conversation.columns:
-        done = after[column.name].metrics
-        live = storage_bytes(t for t in _tensors(column.cache))
-        assert done["kv_bytes"] == live == sum(done["bytes"].values())
-        assert done["kv_bytes"] > before[column.name].metrics["kv_bytes"]
-        assert done["bytes"]["visual_keys"] == before[column.name].metrics["bytes"]["visual_keys"]
-        assert after[column.name].trace is None
-    full = {event.metrics["kv_bytes_full"] for event in after.values()}
-    assert len(full) == 1 and full == {after["baseline"].metrics["kv_bytes"]}
-    assert fed["FastV"].kept is not None and fed["VisionZip"].kept is not None
     conversation.close()
 
 

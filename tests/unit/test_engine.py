@@ -1,27 +1,13 @@
 """The engine: events in order, columns side by side, stop, isolation, traces."""
 
 import pickle
-from typing import Any
-
-import numpy as np
-import pytest
 
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Prefilled, Token
 from rotatek.errors import CalibrationUnusable
 from rotatek.inputs.request import Request, make_request
-from rotatek.inspect.trace_analysis import (
-    attention_view,
-    compared,
-    energy_map,
-    head_view,
-    masks,
-    spectra,
-)
-from rotatek.methods.channels import RotateK
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.methods.tokens import TokenPruner
-from tests.fixtures import Picture, half
+from tests.fixtures import Picture
 
 COLUMNS = {
     "baseline": BASELINE,
@@ -67,27 +53,6 @@ def test_figures_are_those_of_live_tensors(engine: Engine, picture: Picture) -> 
         assert sum(column.metrics["bytes"].values()) == column.metrics["kv_bytes"]
 
 
-def test_the_vision_tower_runs_once_for_all_but_encoder_stage_pruners(
-    engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[str] = []
-    engine = Engine(engine.vlm)  # one that has seen no picture yet
-    look = engine.vlm.encode_images
-
-    def noted(pixels: Any, pruner: TokenPruner, **rest: Any) -> Any:
-        looks.append(pruner.name)
-        return look(pixels, pruner, **rest)
-
-    monkeypatch.setattr(engine.vlm, "encode_images", noted)
-    together = list(engine.compare(_request(picture), COLUMNS))
-    assert looks == ["none", "visionzip"]
-    said = {e.column: e.answer for e in together if isinstance(e, Finished)}
-    for name in ("FastV", "VisionZip"):
-        (alone,) = [e for e in engine.answer(_request(picture), COLUMNS[name])
-                    if isinstance(e, Finished)]  # fmt: skip
-        assert alone.answer == said[name]
-
-
 def test_agreement_and_divergence(engine: Engine, picture: Picture) -> None:
     events = list(engine.compare(_request(picture), COLUMNS))
     after = {e.column: e.metrics for e in events if isinstance(e, Finished)}
@@ -129,34 +94,3 @@ def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
     assert isinstance(event, Failed)
     assert "secret" not in event.message
     assert "0x" not in event.message
-
-
-@pytest.mark.parametrize("tokens", ["none", "fastv", "visionzip"])
-def test_trace_holds_what_the_figures_need(engine: Engine, picture: Picture, tokens: str) -> None:
-    settings = Settings.of(**half(tokens), keep_channels=0.25)
-    events = list(engine.compare(_request(picture), {"baseline": BASELINE, "r": settings}))
-    traces = [e.trace for e in events if isinstance(e, Finished) and e.trace is not None]
-    assert len(traces) == 1
-    trace = traces[0]
-    assert trace.shape == (4, 2)
-    kept = next(e for e in events if isinstance(e, Prefilled) and e.column == "r").kept
-    method = settings.channels
-    for layer in range(4):
-        view = head_view(trace, layer, 1, method)
-        look = attention_view(trace, layer, 1, method, 0)
-        n, d = view.raw.shape
-        assert d == 32 and view.k == 8 and view.rotated.shape == (n, d)
-        kept_channels = masks(trace, layer, 1, compared(method), 8)
-        assert kept_channels["think"][0].sum() == 8
-        assert (kept_channels["spark"].sum(1) == 8).all()
-        assert np.isfinite(look.score_error)
-        assert look.attention.sum() == pytest.approx(1, abs=1e-4)
-        if kept is not None and n == kept.sum():
-            assert np.array_equal(view.token, np.flatnonzero(kept))
-        whole = attention_view(trace, layer, 1, RotateK(keep=1.0), 0)
-        assert whole.score_error < 1e-3
-        assert np.allclose(whole.exact, whole.approximate, atol=1e-2)
-    shares = energy_map(method, spectra(trace, method))
-    assert shares.shape == (4, 2)
-    held = head_view(trace, 2, 1, method).spectrum[:8].sum()
-    assert shares[2, 1] == pytest.approx(held, abs=1e-4)

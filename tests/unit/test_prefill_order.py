@@ -1,6 +1,5 @@
-"""When bits are measured, allotted and packed: behind the model's own work."""
+"""A prefill that broke off is refused until its cache is reset."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import prefill
 from rotatek.errors import CacheNotStorable, ModeUnsupported
 from rotatek.inputs.request import make_request
-from rotatek.methods.channels import bits
-from rotatek.methods.channels import rotatek as method_file
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.fixtures import Picture
@@ -29,35 +26,6 @@ def vlm() -> VisionLanguageModel:
 @pytest.fixture
 def prompt(vlm: VisionLanguageModel, picture: Picture) -> Embedded:
     return vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
-
-
-@pytest.fixture
-def done(vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What happens in a prefill, in order, as on a GPU."""
-    found: list[str] = []
-
-    def noted(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any, **more: Any) -> Any:
-            found.append(name)
-            return run(*given, **more)
-
-        return wrapped
-
-    monkeypatch.setattr(method_file, "measure", noted("measure", bits.measure))
-    monkeypatch.setattr(method_file, "allotted", noted("allot", bits.allotted))
-    monkeypatch.setattr(bits, "_planes", noted("pack", bits._planes))
-    model: Any = vlm.model
-    for number, layer in enumerate(model.get_decoder().layers):
-        layer.mlp.register_forward_pre_hook(noted(f"mlp {number}", lambda *_: None))
-    model.lm_head.register_forward_pre_hook(noted("head", lambda *_: None))
-    return found
-
-
-def test_bits_are_measured_together_and_packed_behind_the_models_work(
-    vlm: VisionLanguageModel, prompt: Embedded, done: list[str]
-) -> None:
-    prefill(vlm, prompt, RotateKCache(vlm.model, prompt.inputs(), BITS))
-    assert done == ["mlp 0", "mlp 1", "mlp 2", "measure", "allot", "mlp 3", "head", "pack"]
 
 
 def test_a_prefill_whose_head_fails_is_refused_until_it_is_reset(

@@ -11,7 +11,6 @@ from transformers.generation import logits_process as theirs
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Token
-from rotatek.engine.noise import gumbel, keys_of
 from rotatek.engine.token_choice import RowChoice, chosen, likeliest, warped
 from rotatek.errors import SchemaBroken, SettingError
 from rotatek.inputs.request import Request, make_request
@@ -23,7 +22,6 @@ from tests.fixtures import tokens_of as ids
 from tests.tiny import TINY, tiny_qwen
 
 DRAWS = 20_000
-CPU = torch.device("cpu")
 WARPS: dict[str, dict[str, Any]] = {
     "as it is": {"temperature": 1.0},
     "cooler": {"temperature": 0.6},
@@ -75,18 +73,6 @@ def test_distributions_are_those_of_transformers(name: str) -> None:
     square = sum((a - b) ** 2 / b for a, b in zip(seen, wanted, strict=True))
     freedom = len(seen) - 1
     assert square < freedom + 4.5 * (2 * max(freedom, 1)) ** 0.5, (square, freedom)
-
-
-def test_noise_is_gumbels_and_unlike_its_neighbours() -> None:
-    found = gumbel([keys_of(7, 0, place) for place in range(4000)], 50, CPU)
-    assert found.mean().item() == pytest.approx(0.5772, abs=0.01)
-    assert found.var().item() == pytest.approx(1.6449, abs=0.03)
-    for other in (found[1:, 3], found[:-1, 4]):
-        both = torch.stack([found[:-1, 3], other])
-        assert abs(both.corrcoef()[0, 1].item()) < 0.06
-    others = [gumbel([keys_of(*key)], 4000, CPU)[0] for key in ((7, 0, 0), (8, 0, 0), (7, 1, 0))]
-    assert torch.stack(others).corrcoef().fill_diagonal_(0).abs().max() < 0.06
-    assert torch.equal(found[5], gumbel([keys_of(7, 0, 5)], 50, CPU)[0])
 
 
 def test_penalties_and_biases() -> None:
@@ -167,7 +153,7 @@ MIXED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", sorted(TINY))
+@pytest.mark.parametrize("kind", ["qwen2_5_vl"])
 @pytest.mark.parametrize("graphs", [False, True], ids=["launched", "captured"])
 def test_a_crowd_changes_no_answer(
     kind: str, graphs: bool, picture: Picture, recorded: list[Any]

@@ -54,17 +54,6 @@ def test_windows_side_by_side_are_those_one_by_one(
     assert together.count != apart.count
 
 
-def test_a_larger_picture_launches_hardly_more(vlm: VisionLanguageModel, picture: Picture) -> None:
-    """Four lengths of windows at most: inside, at either edge, in the corner."""
-    counts = []
-    for side in (84, 420):
-        pixels = vlm.preprocess([picture(side, side - 28)])
-        with torch.inference_mode(), Launches() as launched:
-            vlm.features(pixels)
-        counts.append(launched.count)
-    assert counts[1] <= counts[0] + 8
-
-
 def test_a_pruner_sees_every_picture_by_itself(vlm: VisionLanguageModel, picture: Picture) -> None:
     pixels = shown(vlm, picture, "several")
     pruner = Settings.of(tokens="visionzip", keep_tokens=0.4).pruning

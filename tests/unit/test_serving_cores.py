@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rotatek.engine import device_turns, scheduler
 from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.engine import Engine
 from rotatek.errors import Stopped
-from rotatek.models import VisionLanguageModel, memory
+from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture
 from tests.fixtures import tokens_of as ids
 from tests.unit.test_serving import asked_at_once, of_every_form
@@ -84,19 +83,6 @@ def test_a_containers_limit_is_heeded(
     assert cores_here(str(tmp_path / "none")) == 8
 
 
-def test_a_step_waits_for_prompts_but_not_for_long() -> None:
-    cores = CpuShares(2)
-    started = time.perf_counter()
-    with cores.work(60):
-        pass
-    with cores.work():
-        with cores.work(0.05):
-            assert torch.get_num_threads() == 1
-        with cores.work(-1):
-            pass
-    assert 0.05 <= time.perf_counter() - started < 30
-
-
 def test_a_failure_gives_its_place_back() -> None:
     cores = CpuShares(2)
     for _ in range(5):
@@ -138,13 +124,3 @@ def test_stop_ends_a_prompt_that_shares_the_cores(vlm: VisionLanguageModel) -> N
         stop.set()
         pause()
     pause()  # outside nothing is stopped
-
-
-def test_a_prompt_on_a_processor_returns_what_it_used(
-    vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[bool] = []
-    monkeypatch.setattr(memory.Unused, "give_back", lambda _: calls.append(True))
-    with scheduler.Scheduler(vlm).prefill(None):
-        assert not calls
-    assert calls

@@ -2,14 +2,12 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import decode
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
@@ -17,11 +15,8 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.inputs.request import make_request
 from rotatek.models import VisionLanguageModel
-from tests.launches import Launches
 from tests.ragged import KINDS, ROOM, Alone, filled
 from tests.tiny import tiny_qwen
-
-COPIES = {"bits": 20}  # a layer and join
 
 
 @pytest.fixture(scope="module")
@@ -73,27 +68,6 @@ def test_rows_come_and_go_at_random(vlm: VisionLanguageModel, kind: str, frozen:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_join_copies_its_own_row_and_moves_nobody(vlm: VisionLanguageModel, kind: str) -> None:
-    """What a captured graph lives on; and a departure is one transfer."""
-    batch = RunningBatch(DynamicCache(config=vlm.model.config))
-    batch.freeze()
-    numbers = [3, 4, 5, 6, 7, 8]
-    here = [
-        row for (row,) in batch.join([filled(vlm, KINDS[kind], n).cache for n in numbers], ROOM)
-    ]
-    moved, width = batch.moved, len(batch.order)
-    for turn in range(12):
-        with Launches() as left:
-            batch.leave([here.pop(turn % 5)])
-        cache = filled(vlm, KINDS[kind], numbers[turn % 6]).cache
-        with Launches() as joined:
-            here += batch.join([cache], ROOM)[0]
-        assert left.count <= 2
-        assert joined.count <= COPIES[kind] * len(batch.layers) + 4
-    assert batch.moved == moved and len(batch.order) == width and len(batch) == 6
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_room_that_is_given_back_is_nobodys(vlm: VisionLanguageModel, kind: str) -> None:
     """Under a graph, too: rows move together, say what they say alone, and are all that a step
     computes, up to the next size of a group."""
@@ -113,31 +87,6 @@ def test_room_that_is_given_back_is_nobodys(vlm: VisionLanguageModel, kind: str)
     assert len(batch.order) <= 4 < width and batch.bytes < 0.6 * held
     for _ in range(3):
         step(vlm, batch, rows)
-
-
-def test_a_wider_head_moves_nobody_where_another_layer_has_one_as_wide(
-    vlm: VisionLanguageModel,
-) -> None:
-    """Pictures differ in which layer has the widest head: launches of a captured step are sized by
-    the widest of all layers."""
-
-    def cache_whose_widest_is_in(layer: int) -> RotateKCache:
-        cache = filled(vlm, KINDS["bits"], 3).cache
-        store = cache.layers[layer].store
-        planes = store.visual.key_planes._replace(widest=8)
-        visual = store.visual._replace(key_planes=planes)
-        cache.layers[layer].store = replace(store, visual=visual)
-        return cache
-
-    for frozen, moves in ((True, False), (False, True)):
-        batch = RunningBatch(DynamicCache(config=vlm.model.config))
-        batch.static = frozen
-        caches = [cache_whose_widest_is_in(layer) for layer in (0, 1)]
-        others = [filled(vlm, KINDS["bits"], 3).cache for _ in range(2)]
-        batch.join([*others, caches[0]], ROOM)  # which leaves room for a fourth
-        before = batch.moved
-        batch.join([caches[1]], ROOM)
-        assert (batch.moved > before) == moves
 
 
 @pytest.fixture
