@@ -77,8 +77,9 @@ def style_of(setting: str) -> Style:
             return method
     for pruner in TOKENS.values():
         if pruner.label in setting:
-            drawn = {"colour": pruner.colour, "marker": pruner.marker, "dash": pruner.dash}
-            return PlainStyle(pruner.label, **drawn)
+            return PlainStyle(
+                pruner.label, colour=pruner.colour, marker=pruner.marker, dash=pruner.dash
+            )
     return PlainStyle(setting)
 
 

@@ -125,22 +125,24 @@ class Oscar(PackedMethod):
     def compress(self, states: LayerStates) -> Store:
         """Turn Keys and Values, and quantise each token's groups of channels."""
         d = states.keys.shape[-1]
-        turns = None if states.basis is None else states.basis.to(states.keys.device)
-        own = rotation_of(moments(states))[:, :, None] if turns is None else None
+        if states.basis is None:
+            turns, own = None, rotation_of(moments(states))[:, :, None]  # [B, 2, 1, d, d]
+        else:
+            turns = own = states.basis.to(states.keys.device)
         first, last = WHOLE[self.whole]
         whole = Whole.of(states.lengths, states.keys.shape[2], first, last)
         beside, packed = {}, []
         sides = zip(("key", "value"), (states.keys, states.values), self.each, CLIPS, strict=True)
         for side, (name, numbers, bits, clip) in enumerate(sides):
-            if own is not None:
-                beside[f"{name}_turn"] = own[:, side].contiguous()
-            turn = own[:, side] if turns is None else turns[side]
+            turn = own[side] if turns is not None else own[:, side]
+            if turns is None:
+                beside[f"{name}_turn"] = turn.contiguous()
             beside |= whole.taken(numbers, f"{name}_whole")
             turned = (whole.others(numbers).float() @ turn).unflatten(-1, (-(-d // GROUP), -1))
             groups = Groups.of(turned, 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
-        visual = Visual(*packed, states.lengths)
+        visual = Visual(packed[0], packed[1], states.lengths)
         counts = whole.first, whole.count - whole.first
         return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)
 

@@ -138,7 +138,7 @@ class PackedStore(Store):
     def dense(self, name: str, others: Tensor) -> Tensor:
         """Rebuilt numbers [B, Hkv, N - n, d] among the whole tokens': [B, Hkv, N, d]."""
         numbers, whole = others.to(self.dtype), self.beside.get(f"{name}_whole")
-        if whole is None:
+        if whole is None or self.visual.lengths is None:
             return numbers
         tokens = numbers.shape[2] + whole.shape[2]
         return Whole.of(self.visual.lengths, tokens, *self.whole).put(numbers, whole)

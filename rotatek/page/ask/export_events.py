@@ -9,8 +9,7 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek.page import export, markup
-from rotatek.page.ask.events import Shown
-from rotatek.page.ask.settings import columns_shown
+from rotatek.page.ask.settings import Shown, columns_shown
 from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
 from rotatek.page.binding import QUIET, listen
 from rotatek.page.browser_messages import message
