@@ -289,17 +289,6 @@ class ChannelMethod(Method):
         """
         return None
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Bytes of every head, int64 [layers, heads].
-
-        Args:
-            keys: Key channels that every head stores, [layers, heads].
-            tokens: visual tokens of each layer, [layers, 1].
-            d: head width.
-            itemsize: bytes of a cached number.
-        """
-        return itemsize * tokens.long() * (keys.long() + d)
-
 
 def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""

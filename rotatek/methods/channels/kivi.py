@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.quantised_method import (
     LARGEST,
     PackedMethod,
@@ -179,12 +179,3 @@ class Kivi(PackedMethod):
             (0, whole.count),
             group=group,
         )
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Codes, a scale and a zero point for every group, and the recent tokens."""
-        tokens, group = tokens.long().expand(keys.shape), int(self.group)
-        recent = tokens.clamp(max=int(self.residual))
-        tokens = tokens - recent
-        groups = d * (-(-tokens // group)) + tokens * (d // channels_of_group(d, group))
-        codes = sum(packed_width(d, int(bits)) for bits in self.each)
-        return tokens * codes + 4 * groups + 2 * d * itemsize * recent

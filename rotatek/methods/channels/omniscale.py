@@ -9,8 +9,6 @@ token at a time in groups of 32 channels. Nothing is calibrated.
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from torch import Tensor
-
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import Kivi, KiviStore
@@ -55,7 +53,3 @@ class OmniScaled(Kivi):
         assert isinstance(stored, KiviStore)
         given = {each.name: getattr(stored, each.name) for each in fields(stored)}
         return OmniScaledStore(**given | {"beside": stored.beside | {"key_norm": norms}})
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """KIVI's, and a norm for every token."""
-        return super().head_bytes(keys, tokens, d, itemsize) + 2 * tokens.long()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kernels.reference import Visual
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
+from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.kivi import Groups
 from rotatek.methods.channels.quantised_method import (
     PackedMethod,
@@ -145,11 +145,3 @@ class Oscar(PackedMethod):
         visual = Visual(packed[0], packed[1], states.lengths)
         counts = whole.first, whole.count - whole.first
         return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Codes, scales and zero points of every token, and the whole ones; R where it is own."""
-        tokens = tokens.long().expand(keys.shape)
-        whole = tokens.clamp(max=self.whole_tokens)
-        token = sum(packed_width(d, int(bits)) for bits in self.each) + 8 * -(-d // GROUP)
-        own = 8 * d * d if self.calibration is None else 0
-        return (tokens - whole) * token + 2 * d * itemsize * whole + own

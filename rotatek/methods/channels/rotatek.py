@@ -298,13 +298,6 @@ class RotateK(ChannelMethod):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys, Values, bases and means."""
-        if self.smaller is not None:
-            return (2 * itemsize * d * tokens / self.smaller).long().expand_as(keys)
-        total = super().head_bytes(keys, tokens, d, itemsize)
-        return total + itemsize * d * keys.amax(1, keepdim=True).long() + 4 * d
-
 
 def heads_of(spectra: Tensor) -> list[Tensor]:
     """Each layer's spectra [heads, d] from [layers, heads, d], which is negative where a layer has

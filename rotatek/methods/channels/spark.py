@@ -22,7 +22,7 @@ from rotatek.methods.channels.base import (
     full_visual,
     keep_option,
 )
-from rotatek.methods.channels.bit_packing import BYTE, pack, packed_width, unpack
+from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice
 from rotatek.methods.shares import channels_kept
@@ -158,14 +158,6 @@ class SparK(ChannelMethod):
             signs,
             norms if signs is not None else None,
         )
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys and Values, each token's mask and fill, and what signs take."""
-        total = super().head_bytes(keys, tokens, d, itemsize)
-        total = total + tokens.long() * (packed_width(d, 1) + itemsize)
-        if self.recovery == "sign":
-            total = total + tokens.long() * -(-(d - keys.long()) // BYTE) + 4 * d
-        return total
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: k channels, chosen for each token."""

@@ -57,10 +57,6 @@ class ThinK(ChannelMethod):
         kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
         return Store(full_visual(states)._replace(keys=kept, index=index))
 
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Keys and Values, and the numbers of the channels that stay."""
-        return super().head_bytes(keys, tokens, d, itemsize) + 8 * keys.long()
-
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: the same k channels for every token."""
         kept = torch.zeros(head.keys.shape[-1], dtype=torch.bool)

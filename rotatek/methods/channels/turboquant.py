@@ -198,10 +198,3 @@ class TurboQuant(PackedMethod):
             states.keys.shape[-1],
             states.keys.dtype,
         )
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Codes and norms for every token's Key and Value, and which channels are loud."""
-        every = [parts_of(d, bits) for bits in self.each]
-        token = sum(packed_width(size, bits) + 2 for parts in every for size, bits in parts)
-        once = sum(d for parts in every if len(parts) > 1)
-        return tokens.long().expand(keys.shape) * token + once

@@ -219,10 +219,3 @@ class VidKV(ChannelMethod):
         size = mean_size(groups, alive).float().clamp(min=SMALLEST)
         codes = (groups / size).round().clamp(-1, 1)
         return codes + 1, mean_size(groups, alive & (codes != 0))
-
-    def head_bytes(self, keys: Tensor, tokens: Tensor, d: int, itemsize: int) -> Tensor:
-        """Codes, three scales for every group of channels, and which channels are loud."""
-        tokens, half = tokens.long().expand(keys.shape), d // 2
-        groups = -(-tokens // int(self.group))
-        whole = groups * int(self.group) * (packed_width(half, LOUD) + packed_width(half, 1))
-        return whole + tokens * -(-d // TRITS) + groups * 6 * d + d
