@@ -9,8 +9,8 @@ from typing import Any, Final
 import gradio as gr
 import numpy as np
 
-from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.evaluation.report import EVERY, LATER, Record, rows
+from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import markup, plot_transport

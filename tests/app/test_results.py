@@ -9,9 +9,9 @@ import gradio as gr
 import plotly.graph_objects as go
 import pytest
 
-from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.errors import UserError
 from rotatek.evaluation.answers import Answer
+from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import RotateK
 from rotatek.page import results
 

@@ -93,7 +93,7 @@ class Oscar(PackedMethod):
     summary: ClassVar[str] = (
         "Every number in a few bits behind rotations calibrated from queries, by token."
     )
-    colour: ClassVar[str] = "#b06000"
+    colour: ClassVar[str] = "#1f1a8c"
     marker: ClassVar[str] = "star"
     dash: ClassVar[str] = "dash"
     steps: ClassVar[tuple[str, ...]] = BITS
