@@ -6,20 +6,16 @@ from types import MappingProxyType
 from typing import ClassVar
 
 import gradio as gr
-import numpy as np
 import pytest
-from PIL import Image
 
-from rotatek.compare.columns import titled
 from rotatek.methods.channels import CHANNELS, ChannelMethod, LayerStates, Store, full_visual
 from rotatek.methods.options import choice, option
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import answers, settings
+from rotatek.page.ask import settings
 from rotatek.page.ask.controls import Controls
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
 from rotatek.service.model_list import presets
-from rotatek.service.service import Service
 
 
 @dataclass(frozen=True)
@@ -96,16 +92,3 @@ def test_what_it_is_set_to_survives_form_link_and_exports(leading: type[Leading]
     with pytest.raises(Exception, match="leading_table"):
         decode("channels:leading,leading_table:/etc/passwd")
     assert settings_of(values_of(presets()["75 %: the leading half"])).channels == Leading()
-
-
-def test_its_column_answers_in_its_colour(leading: type[Leading], service: Service) -> None:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    image = Image.fromarray(noise).resize((168, 112))
-    columns = titled(Settings(channels=Leading()), [])
-    assert list(columns) == ["Uncompressed", "Leading"]
-    *_, run = service.ask("tiny", image, "Which?", columns, 2)
-    assert run.chosen.finished is not None
-    assert "#123456" in answers.cards(run, on_cpu=False)
-    others = settings.every(**values_of(Settings(channels=Leading())))["others"]["value"]
-    narrowing = [kind for kind in CHANNELS.values() if kind.drops_channels]
-    assert len(others) == len(narrowing)  # tokens alone, and all that leave channels out but itself

@@ -42,12 +42,6 @@ def code_of(notebook: Path) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_every_example_is_known() -> None:
-    assert {path.name for path in (*SCRIPTS, *NOTEBOOKS)} == set(SAID)
-    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{name}`" in listed for name in SAID)
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_runs(script: Path, tmp_path: Path) -> None:
     lines = script.read_text(encoding="utf-8").splitlines()
@@ -71,19 +65,3 @@ def test_a_notebooks_cells_run(notebook: Path, tmp_path: Path) -> None:
     )
     said = outside("-c", code, folder=notebook.parent)
     assert all(words in said for words in SAID[notebook.name]), said
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_is_committed_clean(notebook: Path) -> None:
-    """Format 4.5, every cell with an id of its own, no output."""
-    found = json.loads(notebook.read_text(encoding="utf-8"))
-    assert (found["nbformat"], found["nbformat_minor"]) == (4, 5)
-    assert found["metadata"]["language_info"]["name"] == "python"
-    ids = [cell["id"] for cell in found["cells"]]
-    assert len(set(ids)) == len(ids)
-    for cell in found["cells"]:
-        expected = {"cell_type", "id", "metadata", "source"}
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == [] and cell["execution_count"] is None
-            expected |= {"outputs", "execution_count"}
-        assert set(cell) == expected

@@ -1,7 +1,6 @@
 """The documents: short where they should be, and every link, file, command and import is there."""
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,9 +14,6 @@ import torch
 from rotatek import Settings
 from rotatek.methods.channels import CHANNELS, LayerStates
 from rotatek.methods.tokens import TOKENS
-from rotatek.models.families import FAMILIES
-from tests.families import EVERY
-from tests.full_families import FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -60,13 +56,6 @@ def anchors(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCED.sub("", path.read_text()), re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {heading.replace(" ", "-") for heading in plain}
-
-
-def floors() -> dict[str, int]:
-    """The table of test_floors.py."""
-    tree = ast.parse((ROOT / "tests" / "unit" / "test_floors.py").read_text())
-    tables = [n for n in tree.body if isinstance(n, ast.Assign) and "FLOORS" in ast.unparse(n)]
-    return dict(ast.literal_eval(tables[0].value))
 
 
 def test_the_readme_is_short_and_begins_with_what_spaces_need() -> None:
@@ -131,45 +120,6 @@ def test_every_option_is_in_the_table_of_methods() -> None:
                 _, _, of, field, _, takes, _ = rows[key].split("|")
                 assert method.label in of and field.strip() == f"`{option.name}`"
                 assert all(f"`{value}`" in takes for value in option.values)
-
-
-def test_the_readme_says_of_every_family_what_it_ran_with() -> None:
-    """Embedded weights, random ones of full size (as `benchmarks.full_size` has measured them), or
-    full-size shapes alone."""
-    table = README.read_text().partition("## What works")[2].partition("## Measured")[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    other = {"Gemma 3": "gemma3", "Gemma 4": "gemma4", "LLaVA-1.5": "llava"}
-    said = {
-        other.get(name, re.sub(r"[-. ]", "_", name.lower())): (real, drawn)
-        for names, real, drawn in rows[1:]
-        for name in names.split(", ")
-    }
-    assert set(said) == set(FAMILIES)
-    embedded = {
-        json.loads((ROOT / "assets" / name / "config.json").read_text())["model_type"]
-        for name in ("pocket", "pocket-smol")
-        if (ROOT / "assets" / name).is_dir()
-    }
-    assert {family for family, (real, _) in said.items() if real != "no"} == embedded
-    results = (ROOT / "assets" / "results").glob("full_size*.json")
-    measured = "".join(path.read_text() for path in results)
-    large = {one.family for name, one in FULL.items() if f'"{name} (random)"' in measured}
-    large |= embedded
-    assert {family for family, (_, drawn) in said.items() if "on a GPU" in drawn} == large
-    shapes = {family for family, (_, drawn) in said.items() if "without weights" in drawn}
-    assert shapes == {full.family for full in FULL.values()} - large
-    assert all(drawn.startswith("tiny") for _, drawn in said.values()) and set(EVERY) == set(said)
-
-
-def test_the_floors_are_in_the_architecture() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = [row for row in text.splitlines() if re.match(r"\| \d+ \|", row)]
-    for module, floor in floors().items():
-        if module.startswith("pocket"):  # its own tower, which the library does without
-            continue
-        word = module.removesuffix(".py").split(".")[-1]
-        own = [row for row in rows if row.startswith(f"| {floor} |")]
-        assert any(re.search(rf"`{word}(/|\.py)?`", row) for row in own), module
 
 
 def test_the_example_of_a_method_works() -> None:

@@ -22,7 +22,7 @@ from rotatek.errors import ModelUnsupported
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import make_chat, make_request
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.models import VisionLanguageModel, collate, load
+from rotatek.models import VisionLanguageModel, load
 from rotatek.models.generic import Generic
 from rotatek.models.loading import card_line
 from tests.families import (
@@ -215,24 +215,6 @@ def test_full_width_is_plain_transformers(
 def test_internvl35_with_attention_sinks_is_refused() -> None:
     with pytest.raises(ModelUnsupported, match="attention sinks"):
         tiny_internvl(GptOssConfig, num_local_experts=4)
-
-
-def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
-    settings = Settings.of(keep_channels=0.5)
-    sizes = ((100, 60), (56, 56), (60, 150))
-    prompts = [
-        vlm.embed(vlm.prompt(make_request(picture(*size, seed=i), QUESTION * (i + 1), NEW)))
-        for i, size in enumerate(sizes)
-    ]
-    batch = collate(prompts)
-    cache = RotateKCache(vlm.model, batch.inputs(), settings)
-    logits, _ = prefill(vlm, batch, cache)
-    for row, single in enumerate(prompts):
-        alone = RotateKCache(vlm.model, single.inputs(), settings)
-        own, _ = prefill(vlm, single, alone)
-        assert torch.allclose(logits[row], own[0], atol=2e-3), row
-    steps = [step.tokens for step in decode(vlm, batch, cache, logits, NEW)]
-    assert steps
 
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rotatek.methods.channels import CHANNELS
-from rotatek.methods.tokens import TOKENS
-
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(
     path
@@ -47,8 +44,6 @@ FLOORS = {
 PAGE_FLOOR = FLOORS["rotatek.page"]
 KERNELS_MAY_IMPORT = {"torch", "triton", "kernels"} | set(sys.stdlib_module_names)
 VIZ_MAY_IMPORT = {"numpy", "viz"} | set(sys.stdlib_module_names)
-COMMAND_LINES = {"__main__.py"}
-COMMANDS = ROOT / "rotatek" / "cli"
 
 
 def relative(path: Path) -> str:
@@ -130,111 +125,6 @@ def test_no_import_circle() -> None:
 
     for module in graph:
         visit(module, ())
-
-
-# What is made from the registries knows no method: one that is added appears there by itself.
-NAMELESS = [
-    path
-    for path in SHIPPED
-    if relative(path).startswith(("rotatek/page/", "rotatek/cli/", "rotatek/compare/", "viz/"))
-    or relative(path)
-    in (
-        "rotatek/inspect/trace.py",
-        "rotatek/inspect/trace_analysis.py",
-    )
-]
-
-
-@pytest.mark.unversioned
-@pytest.mark.parametrize("path", NAMELESS, ids=relative)
-def test_no_method_is_named_where_registries_are_read(path: Path) -> None:
-    names = {*CHANNELS.own, *TOKENS.own} - {"none"}  # which is a word of its own, too
-    labels = {kind.label for kind in CHANNELS.own.values() if kind.label != "RotateK"}
-    labels |= {kind.label for kind in TOKENS.own.values()}
-    tree = ast.parse(path.read_text())
-    prose = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            said = [label for label in labels if label in node.value]
-            assert node.value not in names - {"rotatek"} and not said, f"line {node.lineno}"
-        if isinstance(node, ast.Attribute | ast.Name):
-            name = node.attr if isinstance(node, ast.Attribute) else node.id
-            assert name not in {"RotateK", "ThinK", "SparK", "FastV", "VisionZip"}, name
-
-
-@pytest.mark.unversioned
-@pytest.mark.parametrize("path", SHIPPED, ids=relative)
-def test_no_print_outside_command_lines(path: Path) -> None:
-    if path.name in COMMAND_LINES or path.is_relative_to(COMMANDS):
-        return
-    if 'if __name__ == "__main__":' in path.read_text():
-        return
-    calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
-    lines = [n.lineno for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
-    assert not lines, f"print on line {lines}"
-
-
-def is_mutable(value: ast.expr | None) -> bool:
-    if isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp):
-        return True
-    makers = {"list", "dict", "set", "defaultdict", "OrderedDict", "deque", "Lock", "local"}
-    if isinstance(value, ast.Call):
-        name = value.func.attr if isinstance(value.func, ast.Attribute) else None
-        name = value.func.id if isinstance(value.func, ast.Name) else name
-        return name in makers
-    return False
-
-
-@pytest.mark.unversioned
-@pytest.mark.parametrize("path", SHIPPED, ids=relative)
-def test_no_mutable_state_at_module_level(path: Path) -> None:
-    """Tables spelt in capitals are constants, which the next test holds to; nothing else is."""
-    tree = ast.parse(path.read_text())
-    assert not [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Global)], "a global statement"
-    for node in tree.body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not is_mutable(node.value):
-            continue
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = [t.id for t in targets if isinstance(t, ast.Name)]
-        allowed = names == ["__all__"] or all(name.isupper() for name in names)
-        assert allowed, f"line {node.lineno}: {names} is a mutable variable of the module"
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter, from the repository's root."""
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-
-
-LIBRARY = sorted(
-    module_name(path)
-    for path in SHIPPED
-    if module_name(path).split(".")[0] in ("rotatek", "kernels")
-    and path.name != "__main__.py"
-    and not path.is_relative_to(ROOT / "rotatek" / "page")  # the page's own, above the engine
-)
-
-
-def test_a_fresh_interpreter_imports_transformers_and_all_of_the_library() -> None:
-    """Hugging Face has a package named kernels; ours must not be taken for it, or the other way
-    round. The library needs neither gradio nor plotly nor lmms_eval: they are blocked."""
-    foreign = (
-        "rotatek.evaluation.lmms_manifest",
-        "rotatek.evaluation.lmms_model",
-    )
-    guarded = [name for name in LIBRARY if "triton" not in name and name not in foreign]
-    code = (
-        "import sys, importlib\n"
-        "for name in ('gradio', 'plotly', 'lmms_eval'): sys.modules[name] = None\n"
-        "import transformers, kernels, pathlib\n"
-        "from transformers import AutoModelForImageTextToText, Qwen2_5_VLForConditionalGeneration\n"
-        "assert pathlib.Path(kernels.__file__).parent == pathlib.Path('kernels').resolve()\n"
-        "assert not hasattr(kernels, '__version__')\n"
-        f"for name in {guarded}: importlib.import_module(name)\n"
-    )
-    result = python(code)
-    assert result.returncode == 0, result.stderr
 
 
 def requirement_lines() -> set[str]:

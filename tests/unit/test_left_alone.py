@@ -191,17 +191,6 @@ def test_a_model_may_change_its_attention(picture: Picture) -> None:
     assert torch.equal(used(model, inputs), first)
 
 
-def test_a_graph_of_the_compiler_is_not_broken(picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, model, ids = asked(vlm, picture), untouched(vlm), torch.arange(5, 15)[None]
-    used(model, inputs)
-    torch._dynamo.reset()
-    whole = torch.compile(model.get_decoder(), backend="eager", fullgraph=True)
-    with torch.no_grad():
-        found, known = whole(input_ids=ids), untouched(vlm).get_decoder()(input_ids=ids)
-    assert torch.equal(found.last_hidden_state, known.last_hidden_state)
-
-
 def test_a_plain_call_inside_a_failed_one_of_ours_is_plain_again(picture: Picture) -> None:
     vlm = tiny_qwen()
     inputs, model = asked(vlm, picture), untouched(vlm, "eager")

@@ -306,17 +306,6 @@ def test_a_batch_with_a_text_is_its_prompts(vlm: VisionLanguageModel, picture: P
         assert torch.allclose(prefill(vlm, prompt, alone)[0][0], logits[row], atol=1e-4)
 
 
-def test_reports_count_states(vlm: VisionLanguageModel, picture: Picture) -> None:
-    columns = {"all": BASELINE, "half": FORMS["channels"]}
-    events = list(Engine(vlm).compare(make_request(picture(100, 60), "what?", 6), columns))
-    assert not [event.message for event in events if isinstance(event, Failed)]
-    filled = [event for event in events if isinstance(event, Prefilled)]
-    assert filled[0].kv_bytes == filled[0].kv_bytes_full > vlm.full_bytes(0) == vlm.state_bytes > 0
-    for event in events:
-        if isinstance(event, Finished):
-            assert event.metrics["bytes"]["state"] == vlm.state_bytes
-
-
 class Patches:
     """In place of LFM2-VL's image processor, which wants torchvision: 64 patches of a picture."""
 

@@ -37,14 +37,6 @@ def test_columns_are_padded_to_whole_tiles(columns: int, padded: int, picture: P
     assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
 
 
-def test_flash_attention_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN's is planned anew for every length and in every thread."""
-    asked: list[bool] = []
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", asked.append)
-    tiny_qwen().optimise_for_gpu()
-    assert asked and not any(asked)
-
-
 def test_layers_of_another_kind_stay() -> None:
     """Weights of four bits are no matrix that can be padded."""
     vlm, mlps = _narrowed(44)

@@ -112,16 +112,3 @@ def test_rows_of_text_alone_beside_a_picture(
         assert torch.equal(found[row], said), row
         if options == {"keep_channels": 1.0}:
             assert torch.equal(found[row], plain), row
-
-
-@pytest.mark.parametrize("how", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}])
-def test_beams_and_samples_of_such_a_batch(
-    vlm: VisionLanguageModel, how: dict[str, Any], picture: Picture
-) -> None:
-    inputs, _ = batch_of(vlm, picture)
-    model, said = untouched(vlm), []
-    for settings in (None, FULL):
-        torch.manual_seed(0)
-        cache = None if settings is None else RotateKCache(model, inputs, settings)
-        said.append(model.generate(**inputs, **with_cache(model, cache), **GREEDY | how))
-    assert torch.equal(*said)
