@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import Row, load_model, progress, report_bad, rows_of
-from rotatek.cli.sampling_arguments import sampling_of
 from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
@@ -42,7 +41,8 @@ def reports(
     Raises:
         UserError: for a question that is refused; in a batch, when all others are answered.
     """
-    from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
+    from rotatek.cli.settings_arguments import sampling_of  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine.engine import Engine  # noqa: PLC0415
 
     batch, engine, refused = args.batch is not None, None, 0
     sampling = sampling_of(args)

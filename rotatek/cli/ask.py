@@ -9,9 +9,14 @@ from typing import Final
 
 from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports, say
 from rotatek.cli.request_arguments import add_request, load_model, rows_of
-from rotatek.cli.sampling_arguments import add_sampling, sampling_of
-from rotatek.cli.settings_arguments import add_settings, given, settings_of
-from rotatek.cli.store_arguments import STORE_FLAGS, add_store_question, ask_store
+from rotatek.cli.settings_arguments import (
+    add_sampling,
+    add_settings,
+    given,
+    sampling_of,
+    settings_of,
+)
+from rotatek.cli.store_arguments import ask_store
 from rotatek.errors import CacheNotStorable, UserError
 from rotatek.methods.settings import USUAL, path_names
 
@@ -26,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-image", action="store_true", help="ask the QUESTION of the language model alone"
     )
-    add_store_question(parser)
+    parser.add_argument(
+        "--store", metavar="DIR", help="ask the QUESTION to every page that `rotatek index` stored"
+    )
+    parser.add_argument("--csv", metavar="FILE", help="with --store: also write the answers there")
     parser.add_argument(
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
     )
@@ -54,8 +62,10 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.store is not None:
         return ask_store(args)
-    idle = [name for name, usual in STORE_FLAGS.items() if getattr(args, name) != usual]
-    _refuse(idle, "{} is for the answers of a store. Add --store DIR, or leave it out.")
+    _refuse(
+        ["csv"] if args.csv is not None else [],
+        "{} is for the answers of a store. Add --store DIR, or leave it out.",
+    )
     if args.no_image:
         _refuse(sorted(given(args)), "{} has no effect without an image. Leave it out.")
     args.model = args.model or "pocket"

@@ -3,19 +3,15 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Final
 
 from rotatek.cli.answers import passing, say
-from rotatek.cli.request_arguments import Removed, add_request, load_model, progress, rows_of
+from rotatek.cli.request_arguments import add_request, load_model, progress, rows_of
 from rotatek.errors import UserError
-
-ONE: Final = "One process reads all prompts."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The prompts to learn from, and where the bases go."""
     add_request(parser)
-    parser.add_argument("--jobs", action=Removed, const=ONE, help=argparse.SUPPRESS)
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
 
 

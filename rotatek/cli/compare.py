@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
-from rotatek.cli.sampling_arguments import add_sampling
-from rotatek.cli.settings_arguments import add_settings, given, split
+from rotatek.cli.settings_arguments import add_sampling, add_settings, given, split
 from rotatek.compare.columns import matched
 from rotatek.errors import UserError
 from rotatek.methods.settings import Settings, check_taken

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_settings
-from rotatek.cli.store_arguments import add_bounds, open_pictures, sized
+from rotatek.cli.store_arguments import MEMORY, open_pictures, sized
 from rotatek.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", required=True, metavar="DIR", help="an old store, or a new one")
     add_model(parser)
     parser.set_defaults(model=None)  # an old store knows its model
-    add_bounds(parser)
+    parser.add_argument(
+        "--memory", default=MEMORY, metavar="BYTES", help="of pages, at most. Default: 2GB"
+    )
     parser.add_argument(
         "--disk", metavar="BYTES", help="limit of the store: pages used least recently are removed"
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from rotatek.errors import public_message
+from rotatek.errors import UserError, public_message
 
 COMMANDS: Final = {
     "ask": "answer a question about an image",
@@ -30,6 +30,13 @@ COMMANDS: Final = {
     "page": "serve the web page",
     "serve": "serve the OpenAI chat API, on one machine or many",
     "info": "versions, device, methods and models, for bug reports",
+}
+REMOVED: Final = {  # flags that are gone, beside the settings that are
+    "at_once": "a store's pages are asked 32 at a time",
+    "draw": "assets/suite holds the questions",
+    "jobs": "one process reads all prompts",
+    "rows": "each prompt has its own axes",
+    "video": "give pictures, or a PDF",
 }
 INTERRUPTED: Final = 130  # exit status after Ctrl-C
 CLEANUP_S = 4.0  # that a command may take to put things in order then
@@ -58,7 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         with interruptible() if argv is None else nullcontext():
-            args = parser_for(words).parse_args(words)
+            parser = parser_for(words)
+            args, unknown = parser.parse_known_args(words)
+            if unknown:
+                refuse(unknown)
+                parser.error(f"unrecognized arguments: {' '.join(unknown)}")
             return args.run(args) or 0
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -72,6 +83,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         except OSError:
             _drop_output()
         return 2
+
+
+def refuse(unknown: Sequence[str]) -> None:
+    """Refuse the first flag of these that was once there, or has become an --option.
+
+    Raises:
+        UserError: the sentence.
+    """
+    from rotatek.cli.settings_arguments import DRAWN  # noqa: PLC0415  # heavy, and seldom needed
+    from rotatek.methods import settings  # noqa: PLC0415
+
+    options = {key for registry in settings.REGISTRIES.values() for key in registry.options()}
+    for flag in (word.partition("=")[0] for word in unknown if word.startswith("--")):
+        name = flag.removeprefix("--").replace("-", "_")
+        if instead := REMOVED.get(name) or settings.REMOVED.get(name):
+            raise UserError(f"The flag {flag} is gone: {instead}.")
+        if name in {*options, *DRAWN}:
+            raise UserError(f"Write {flag} as --option {name}=VALUE.")
 
 
 def sentence_of(error: Exception) -> str:

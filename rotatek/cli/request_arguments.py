@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from rotatek.models import VisionLanguageModel
 
 
-class Removed(argparse.Action):
-    """A flag of earlier versions: refused with a sentence, `const`, that names the other way."""
-
-    def __call__(self, *_: object, **__: object) -> None:
-        """Refuse it.
-
-        Raises:
-            UserError: always.
-        """
-        raise UserError(f"Leave out {self.option_strings[0]}, which was removed. {self.const}")
-
-
 class Row(NamedTuple):
     """One question of a command line or of a batch file.
 

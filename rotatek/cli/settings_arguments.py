@@ -1,65 +1,100 @@
-"""Flags for settings, made from the options of every registered method."""
+"""Flags for settings and for how tokens are drawn: what people type; the rest is --option."""
 
 import argparse
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rotatek.errors import SettingError
+from rotatek.inputs.sampling import HOTTEST, Sampling
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.options import Method, Option
-from rotatek.methods.registry import Registry
-from rotatek.methods.settings import USUAL, Settings
-from rotatek.methods.tokens import TOKENS
+from rotatek.methods.settings import REGISTRIES, USUAL, Settings
 
-log = logging.getLogger("rotatek")
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
-Owned = Sequence[
-    tuple[type[Method], Option]
-]  # the methods that have an option, and their fields of that name
+NAMED: Final = ("keep_tokens", "keep_channels", "smaller")  # options with a flag of their own
+# Ways to draw a token that --option takes: what reads them, and what leaves all tokens in.
+DRAWN: Final[Mapping[str, tuple[Callable[[str], float], float]]] = {
+    "top_p": (float, 1.0), "top_k": (int, 0), "min_p": (float, 0.0)
+}  # fmt: skip
+
+
+class Chosen(argparse.Action):
+    """`--option NAME=VALUE`: stored as if NAME had a flag, and checked by who reads it."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, given: Any, flag: str | None = None
+    ) -> None:
+        """Store it.
+
+        Raises:
+            SettingError: for another form, or no number where one is wanted.
+        """
+        name, equals, value = given.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and equals):
+            raise SettingError("--option", "NAME=VALUE", given)
+        if name in DRAWN and hasattr(namespace, name):
+            try:
+                setattr(namespace, name, DRAWN[name][0](value))
+            except ValueError as error:
+                raise SettingError(name, "a number", value) from error
+        else:
+            setattr(namespace, _PREFIX + name, value)
 
 
 def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
-    """A flag for either method, and one for each option that any of them has.
+    """Flags for either method and for `NAMED` options, and one for all others.
 
     Args:
         parser: of a command.
         usual: what it does where none of them is given.
     """
     group = parser.add_argument_group("compression", f"where none is given: {usual}")
-    for registry, kind in ((TOKENS, "tokens"), (CHANNELS, "channels")):
-        names = "; ".join(f"{name}: {method.label}" for name, method in registry.items())
-        add_flag(group, kind, metavar="NAME", help=f"{names}. Default: {registry.default.name}")
+    flags: dict[str, str] = {}
+    others = []
+    for kind, registry in REGISTRIES.items():
+        labels = "; ".join(f"{name}: {method.label}" for name, method in registry.items())
+        flags[kind] = f"{labels}. Default: {registry.default.name}"
         for key, owned in registry.options().items():
-            add_option(group, key, owned, registry)
+            names, option = ", ".join(method.name for method, _ in owned), owned[0][1]
+            if key in NAMED:
+                flags[key] = f"{names}: {option.help}"
+            else:
+                known = dict.fromkeys(value for _, one in owned for value in one.values)
+                values = f" ({', '.join(known)})" if known else ""
+                others.append(f"{key} of {names}: {option.help}{values}")
+    for key, said in flags.items():
+        group.add_argument(
+            "--" + key.replace("_", "-"), dest=_PREFIX + key, default=argparse.SUPPRESS,
+            metavar="NAME" if key in REGISTRIES else "F", help=said.replace("%", "%%"),
+        )  # fmt: skip
+    drawn = "; top_p, top_k, min_p: of the sampling" if parser.get_default("top_p") else ""
+    said = "a rarer option; may be repeated. " + "; ".join(others) + drawn
+    group.add_argument(
+        "--option", action=Chosen, metavar="NAME=VALUE", help=said.replace("%", "%%")
+    )
 
 
-def add_option(group: Any, key: str, owned: Owned, registry: Registry) -> None:
-    """The flag of one option.
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Flags for how tokens are drawn; without them answers are greedy."""
+    group = parser.add_argument_group("sampling", "answers are greedy without a temperature")
+    group.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T",
+        help=f"0: the likeliest token; 1: draws as the model says; up to {HOTTEST:g}. Default: 0",
+    )  # fmt: skip
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="the same draws every time. Default: a new one, "
+        "which --json has",
+    )  # fmt: skip
+    parser.set_defaults(**{name: usual for name, (_, usual) in DRAWN.items()})
 
-    Args:
-        group: an argparse group or parser.
-        key: the option's flat name.
-        owned: the methods that have it.
-        registry: of these methods.
+
+def sampling_of(args: argparse.Namespace) -> Sampling:
+    """How tokens are chosen, by the flags.
+
+    Raises:
+        SettingError: for a value out of range.
     """
-    option = owned[0][1]
-    metavar = {"choice": "NAME", "path": "FILE", "integer": "N"}.get(option.kind, "F")
-    add_flag(group, key, metavar=metavar, help=_help(owned, len(registry)))
-
-
-def add_flag(group: Any, key: str, **spec: Any) -> None:
-    """The flag of a setting, found again by `given`; `help` may hold any character."""
-    spec["help"] = spec["help"].replace("%", "%%")
-    name = _PREFIX + key
-    try:
-        group.add_argument(flag_of(name), dest=name, default=argparse.SUPPRESS, **spec)
-    except argparse.ArgumentError:  # an option from outside must not take the command down
-        log.warning("The option %s is not available here: its flag has another meaning.", key)
-
-
-def flag_of(name: str) -> str:
-    """`--some-key`, of what argparse calls an argument."""
-    return "--" + name.removeprefix(_PREFIX).replace("_", "-")
+    return Sampling(**{name: getattr(args, name) for name in ("temperature", "seed", *DRAWN)})
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -90,17 +125,3 @@ def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
     }
     own = {key: value for key, value in options.items() if key not in others}
     return Settings.from_dict(own), others
-
-
-def _help(owned: Owned, methods: int) -> str:
-    """One sentence: what it does, for which methods, the valid values, and the default."""
-    words: dict[str, list[str]] = {}
-    for method, option in owned:
-        said = f"{option.help} ({', '.join(option.values)})" if option.values else option.help
-        words.setdefault(said, []).append(method.name)
-    everyone = len(owned) == methods and len(words) == 1
-    parts = [
-        f"{'' if everyone else ', '.join(names) + ': '}{said}" for said, names in words.items()
-    ]
-    defaults = dict.fromkeys(str(option.default) for _, option in owned)
-    return f"{'; '.join(parts)}. Default: {' or '.join(defaults).replace('None', 'none')}"

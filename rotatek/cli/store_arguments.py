@@ -8,49 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, say
-from rotatek.cli.sampling_arguments import sampling_of
-from rotatek.cli.settings_arguments import given
+from rotatek.cli.settings_arguments import given, sampling_of
 from rotatek.errors import StorageFull, StoreForeign, UserError
 from rotatek.methods.settings import STORED, Settings, path_names
 
 if TYPE_CHECKING:
     from rotatek.pictures import Answer, Pictures
 
-
-STORE_FLAGS: Final[dict[str, Any]] = {"csv": None, "at_once": 32, "memory": "2GB"}
-
-
-def add_bounds(parser: argparse.ArgumentParser) -> None:
-    """Limits of the pictures' bytes."""
-    parser.add_argument(
-        "--memory",
-        default=STORE_FLAGS["memory"],
-        metavar="BYTES",
-        help="limit of pages in memory. Default: 2GB",
-    )
-
-
-def add_store_question(parser: argparse.ArgumentParser) -> None:
-    """The flags of `ask --store`."""
-    parser.add_argument(
-        "--store", metavar="DIR", help="ask the QUESTION to every page that `rotatek index` stored"
-    )
-    parser.add_argument("--csv", metavar="FILE", help="with --store: also write the answers there")
-    parser.add_argument(
-        "--at-once",
-        type=int,
-        default=STORE_FLAGS["at_once"],
-        metavar="N",
-        help="with --store: pages a batch",
-    )
-    add_bounds(parser)
+MEMORY: Final = "2GB"  # of pages, where no flag says otherwise
+AT_ONCE: Final = 32  # pages a batch
 
 
 def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
     """The store of a command line, with its model loaded.
 
     Args:
-        args: with store, model, device, memory and settings.
+        args: with store, model, device, settings and perhaps memory.
         new: whether a store may be made.
 
     Raises:
@@ -67,7 +40,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
     except StoreForeign:
         if not new:
             raise
-    memory = bytes_of("--memory", args.memory)
+    memory = bytes_of("--memory", getattr(args, "memory", MEMORY))
     disk = getattr(args, "disk", None)
     settings = _settings(described, given(args))
     name = args.model or described.get("model_name", "pocket")
@@ -106,7 +79,7 @@ def ask_store(args: argparse.Namespace) -> int:
     labels = labels_of(pictures.store)
     names = [name for _, name in labels]
     answers = pictures.answers(
-        names, args.image, args.max_new_tokens, batch=args.at_once, sampling=sampling
+        names, args.image, args.max_new_tokens, batch=AT_ONCE, sampling=sampling
     )
     failed = doubted = 0
     with ExitStack() as stack:

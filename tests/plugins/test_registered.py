@@ -119,12 +119,20 @@ def test_settings_tables_and_columns(said: Callable[[str], str]) -> None:
 def test_the_command_line_has_its_options(with_package: Run) -> None:
     said = " ".join(with_package("-m", "rotatek", "ask", "--help").split())
     assert "stride: Stride" in said and "loudest: Loudest channels" in said
-    for words in ("--stride-phase F", "--loudness-norm NAME", "(one, two). Default: two"):
+    for words in ("stride_phase of stride: ", "loudness_norm of loudest: ", "(one, two)"):
         assert words in said
 
 
 def test_a_comparison_on_the_command_line(with_package: Run, receipt: str) -> None:
-    words = ["--tokens", "stride", "--keep-tokens", "0.8", "--loudness-norm", "one", "--json"]
+    words = [
+        "--tokens",
+        "stride",
+        "--keep-tokens",
+        "0.8",
+        "--option",
+        "loudness_norm=one",
+        "--json",
+    ]
     lines = with_package(
         "-m", "rotatek", "compare", receipt, "What is the total?", "--max-new-tokens", "4", *words
     ).splitlines()

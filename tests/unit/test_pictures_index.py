@@ -191,7 +191,7 @@ def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Captur
         ("ask --store {store} what? --save-cache x", "keeps its own caches"),
         ("ask --store {store} what? --smaller 4", "made with other settings"),
         ("ask --store {store} what? --model other", "belongs to another model"),
-        ("ask --store {store} what? --memory none", "--memory must be bytes"),
+        ("index {picture} --store {store} --memory none", "--memory must be bytes"),
         ("ask --store {store}/nothing what?", "no store of pictures"),
         ("ask picture.png what? --csv x", "--csv is for the answers of a store"),
         ("index {store}/nothing --store {store}", "no file or folder nothing"),

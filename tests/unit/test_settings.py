@@ -27,7 +27,7 @@ Door = Callable[[Mapping[str, Any], Path], Settings]
 
 
 def _by_flags(given: Mapping[str, Any], folder: Path) -> Settings:
-    flags = [w for k, v in given.items() for w in ("--" + k.replace("_", "-"), str(v))]
+    flags = [w for k, v in given.items() for w in ("--option", f"{k}={v}")]
     return from_flags(parser_for(["ask"]).parse_args(["ask", "a.png", "what?", *flags]))
 
 
