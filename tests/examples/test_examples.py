@@ -60,7 +60,7 @@ def test_a_notebooks_cells_run(notebook: Path, tmp_path: Path) -> None:
         "space = {'__name__': '__main__'}\n"
         f"for cell in json.loads(pathlib.Path({str(cells)!r}).read_text()):\n"
         "    exec(compile(cell, 'cell', 'exec'), space)\n"
-        "assert len(space['figure'].data) == 2 and len(space['curves'].data) >= 3\n"
+        "assert len(space['figure'].data) == 2 and len(space['curves'].data) == 1\n"
         "assert space['figure'].to_json()\n"
     )
     said = outside("-c", code, folder=notebook.parent)
