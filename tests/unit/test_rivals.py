@@ -12,10 +12,8 @@ from torch import Tensor
 from rotatek.cache.bytes import storage_bytes
 from rotatek.methods.channels import (
     ChannelMethod,
-    Full,
     Kivi,
     LayerStates,
-    SparK,
     ThinK,
     TurboQuant,
     VidKV,
@@ -259,30 +257,6 @@ def error(method: ChannelMethod) -> float:
 def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
     """Of one part's storages."""
     return storage_bytes(tensor for name, tensor in found if name == part)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    "method",
-    [Kivi(bits="2"), Kivi(bits="3"), Kivi(), TurboQuant(bits="2"), TurboQuant(bits="3"),
-     TurboQuant(), TurboQuant(bits="1"), TurboQuant(bits="2.5"),
-     TurboQuant(bits="3.5", value_bits="2"), Kivi(group="64", value_bits="2"), Kivi(group="128"),
-     Kivi(bits="2", residual="32"), VidKV(), VidKV(group="64"), Full(), ThinK(), SparK(),
-     SparK(recovery="mean")],
-    ids=repr,
-)  # fmt: skip
-def test_bytes_are_those_that_are_counted_ahead(method: ChannelMethod, dtype: torch.dtype) -> None:
-    """`head_bytes`, to the byte, and the type that comes back is the model's."""
-    layer = states(dtype)
-    store = method.compress(layer)
-    found = list(store.tensors())
-    widths = method.key_widths(torch.ones(1, HEADS, D))
-    ahead = method.head_bytes(widths, torch.tensor([[N]]), D, dtype.itemsize)
-    assert 2 * int(ahead.sum()) == storage_bytes(t for _, t in found) - bytes_of(found, "lengths")
-    if method.form != "" and method.name != "full":
-        assert store.read().keys.dtype == store.read().values.dtype == dtype
-        small = (torch.uint8, torch.float16, torch.int32)
-        assert all(t.dtype in small for _, t in found) or "residual='32'" in repr(method)
 
 
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:

@@ -41,28 +41,24 @@ WRAPPERS: dict[str, Callable[[PreTrainedModel], Any]] = {
 }
 
 
-def two_turns(vlm: VisionLanguageModel, model: Any, picture: Picture) -> tuple[Tensor, int, int]:
-    """Two pictures, one a turn: what is said, visual tokens, and how many of them are stored."""
-    first = vlm.prompt(make_request(picture(100, 80, seed=1), "what is it?", 8))
-    later = vlm.prompt(make_request(picture(100, 80, seed=2), "and this?", 8))
-    inputs = {"input_ids": first.ids, "attention_mask": torch.ones_like(first.ids)}
+def first_turn(vlm: VisionLanguageModel, model: Any, picture: Picture) -> tuple[Tensor, int, int]:
+    """One picture: what is said, its visual tokens, and how many of them are stored."""
+    prompt = vlm.prompt(make_request(picture(100, 80, seed=1), "what is it?", 8))
+    inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
     cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
-    given = inputs | first.pixels.tensors
-    said = model.generate(**given, **with_cache(vlm.model, cache), **GREEDY)
-    ids = torch.cat([said, later.ids], 1)
-    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)} | later.pixels.tensors
+    given = inputs | prompt.pixels.tensors
     said = model.generate(**given, **with_cache(vlm.model, cache), **GREEDY)
     stored = cache.layers[0].store
     assert stored is not None
-    return said, first.visual_tokens + later.visual_tokens, stored.read().keys.shape[2]
+    return said, prompt.visual_tokens, stored.read().keys.shape[2]
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_a_second_turns_picture_is_compressed(wrapper: str, picture: Picture) -> None:
+def test_a_wrapped_models_picture_is_compressed(wrapper: str, picture: Picture) -> None:
     vlm = tiny_llava()
-    wanted = two_turns(vlm, untouched(vlm), picture)
-    found = two_turns(vlm, WRAPPERS[wrapper](untouched(vlm)).eval(), picture)
+    wanted = first_turn(vlm, untouched(vlm), picture)
+    found = first_turn(vlm, WRAPPERS[wrapper](untouched(vlm)).eval(), picture)
     assert found[1] == found[2] == wanted[2]
     assert torch.equal(found[0], wanted[0])  # LoRA begins as nothing
 

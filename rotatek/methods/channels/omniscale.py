@@ -38,7 +38,7 @@ class OmniScaled(Kivi):
     summary: ClassVar[str] = (
         "KIVI's groups behind a Hadamard rotation, Keys divided by each token's norm."
     )
-    colour: ClassVar[str] = "#e3a9b8"
+    colour: ClassVar[str] = "#c2608a"
     marker: ClassVar[str] = "star-diamond"
     dash: ClassVar[str] = "dot"
 

@@ -65,7 +65,7 @@ def rotation_of(moment: Tensor) -> Tensor:
 class OscarStore(PackedStore):
     """beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, N, d / group].
     turns: R of Keys and of Values [2, d, d] of a calibration; without one, beside has each
-    sample's, key_turn and value_turn [B, 1, d, d]."""
+    sample's, key_turn and value_turn, float16 [B, 1, d, d]."""
 
     turns: Tensor | None = field(kw_only=True)
 
@@ -80,7 +80,7 @@ class OscarStore(PackedStore):
             grouped = (
                 codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
             )
-            found.append(self.dense(name, grouped.flatten(-2) @ turn.mT))
+            found.append(self.dense(name, grouped.flatten(-2) @ turn.float().mT))
         return self.visual._replace(keys=found[0], values=found[1], fresh=True)
 
 
@@ -93,7 +93,7 @@ class Oscar(PackedMethod):
     summary: ClassVar[str] = (
         "Every number in a few bits behind rotations calibrated from queries, by token."
     )
-    colour: ClassVar[str] = "#1f1a8c"
+    colour: ClassVar[str] = "#6f6fd0"
     marker: ClassVar[str] = "star"
     dash: ClassVar[str] = "dash"
     steps: ClassVar[tuple[str, ...]] = BITS
@@ -126,7 +126,7 @@ class Oscar(PackedMethod):
         """Turn Keys and Values, and quantise each token's groups of channels."""
         d = states.keys.shape[-1]
         if states.basis is None:
-            turns, own = None, rotation_of(moments(states))[:, :, None]  # [B, 2, 1, d, d]
+            turns, own = None, rotation_of(moments(states))[:, :, None].half()  # [B, 2, 1, d, d]
         else:
             turns = own = states.basis.to(states.keys.device)
         first, last = WHOLE[self.whole]
@@ -138,7 +138,9 @@ class Oscar(PackedMethod):
             if turns is None:
                 beside[f"{name}_turn"] = turn.contiguous()
             beside |= whole.taken(numbers, f"{name}_whole")
-            turned = (whole.others(numbers).float() @ turn).unflatten(-1, (-(-d // GROUP), -1))
+            turned = (whole.others(numbers).float() @ turn.float()).unflatten(
+                -1, (-(-d // GROUP), -1)
+            )
             groups = Groups.of(turned, 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
