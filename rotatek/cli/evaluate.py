@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at-once", type=int, default=0, metavar="N", help="pictures: 8 on a GPU, else 1"
     )
     parser.add_argument(
-        "--part", default="1/1", metavar="I/N", help="of the settings: N processes share --out"
+        "--part", default="1/1", metavar="I/N", help="of the pictures: N processes share --out"
     )
     parser.add_argument(
         "--report", action="store_true", help="ask nothing: write the report of what --out holds"

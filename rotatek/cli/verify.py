@@ -1,6 +1,7 @@
-"""`rotatek verify`: that compression runs with a model, and what its answers lose."""
+"""`rotatek verify`: how far a model's cache can be compressed, as a ladder with a verdict."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,6 @@ from rotatek.errors import UserError
 
 EMBEDDED: Final = ("pocket", "pocket-smol")  # models whose answers are brief
 BRIEF: Final = " Answer with a single word, name or number."
-USUAL_ROW: Final = "the default"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,51 +28,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, default=Path("artifacts/verify"), metavar="FOLDER",
-        help="answers.csv.gz and verify.md go there; a run that was cut off goes on",
+        help="answers.csv.gz, verify.md and verify.json go there; what is answered is kept",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:
-    """Ask, and print bytes before and after, the kernel, and scores beside the uncompressed cache.
+    """Ask and time every rung, and print the ladder, its verdicts, and one recommendation.
 
     Raises:
         UserError: for arguments that are refused, before the model is loaded; and where no cache
             became smaller.
     """
     from rotatek import models  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine.engine import Engine  # noqa: PLC0415
+    from rotatek.evaluation import ladder  # noqa: PLC0415
     from rotatek.evaluation.answers import ANSWERS, read  # noqa: PLC0415
-    from rotatek.evaluation.report import rows, table_of  # noqa: PLC0415
+    from rotatek.evaluation.report import rows  # noqa: PLC0415
     from rotatek.evaluation.run import Run, engine_for  # noqa: PLC0415
     from rotatek.evaluation.suite import Suite  # noqa: PLC0415
-    from rotatek.evaluation.tables import UNCOMPRESSED, VERIFIED, settings_of  # noqa: PLC0415
-    from rotatek.methods.settings import USUAL  # noqa: PLC0415
+    from rotatek.evaluation.tables import BESIDE, LADDER, UNCOMPRESSED, settings_of  # noqa: PLC0415
 
     suite = Suite.read(args.suite).taken((), args.questions)
     if not any(len(questions) > 1 for questions in suite.pictures.values()):
         raise UserError("No picture has a second question. Give pictures with two questions each.")
     vlm = models.load(args.model, args.device)
+    factors = {f"RotateK, smaller {factor}": factor for factor in LADDER}
     known = settings_of()
-    settings = {UNCOMPRESSED: known[UNCOMPRESSED], USUAL_ROW: USUAL}
-    settings |= {name: known[name] for name in VERIFIED}
+    settings = {name: known[name] for name in (UNCOMPRESSED, *factors, *BESIDE)}
     suffix = args.suffix if args.suffix is not None else "" if vlm.name in EMBEDDED else BRIEF
-    engine = engine_for(vlm, suite)
-    asked = Run(engine, suite, settings, args.out / ANSWERS, suffix, notice)
+    asked = Run(engine_for(vlm, suite), suite, settings, args.out / ANSWERS, suffix, notice)
     ask(asked, (0, 1), None, 0)
-    records = [one for one in rows(asked.path) if one.model == asked.model]
     mine = [one for one in read(asked.path) if one.model == asked.model and one.turn == 1]
     sizes = {name: sum(one.bytes for one in mine if one.setting == name) for name in settings}
-    if not 0 < sizes[USUAL_ROW] < sizes[UNCOMPRESSED]:
+    usual = f"RotateK, smaller {LADDER[0]}"
+    if not 0 < sizes[usual] < sizes[UNCOMPRESSED]:
         raise UserError(
             "Nothing was compressed: this model's caches are as large as uncompressed ones. "
             "`rotatek info` says which families are supported."
         )
-    health = engine.health()
+    alone = Engine(vlm, graphs=vlm.device.type == "cuda")
+    timed = {name: one for name, one in settings.items() if name not in asked.refused}
+    measured = dict(ladder.speeds(alone, suite, timed, suffix))
+    found = ladder.rungs([one for one in rows(asked.path) if one.model == asked.model], measured)
+    health, advice = alone.health(), ladder.advice(found, factors)
     text = (
         f"# {asked.model}: what compression does\n\n"
         f"The caches of {len(suite.pictures)} pictures took {sizes[UNCOMPRESSED]:,} bytes, and "
-        f"{sizes[USUAL_ROW]:,} where nothing is chosen. Attention to them is computed by "
+        f"{sizes[usual]:,} with `--smaller {LADDER[0]}`. Attention to them is computed by "
         f"{health.attention} on {health.device}.\n\n"
-        f"{table_of(records, settings)}\n"
+        f"{ladder.markdown(found)}\n\n{ladder.LEGEND}\n\n{advice}\n"
     )
     (args.out / "verify.md").write_text(text, encoding="utf-8")
+    told = {
+        "model": asked.model, "attention": health.attention, "device": health.device,
+        "rungs": [one._asdict() for one in found], "advice": advice,
+    }  # fmt: skip
+    (args.out / "verify.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
     say(text.rstrip("\n"))

@@ -35,8 +35,9 @@ class Answer(NamedTuple):
         bytes: live bytes of this prompt's cache before the answer, text and bases included.
         full_bytes: of an uncompressed cache of the same tokens.
         whole_tokens: visual tokens whose Keys and Values are stored as they were.
-        kl: KL(uncompressed || this) in nats, the mean over the answer's tokens; None where it was
-            not measured.
+        kl: KL(uncompressed || this) in nats, the mean over the tokens of the uncompressed cache's
+            answer; None for a first question.
+        same_choices: share of those tokens whose likeliest candidates are equal; None as `kl`.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Answer(NamedTuple):
     full_bytes: int
     whole_tokens: int
     kl: float | None = None
+    same_choices: float | None = None
 
     @property
     def picture(self) -> str:
@@ -73,7 +75,7 @@ def read(path: Path) -> list[Answer]:
                 row["model"], row["split"], row["question"], row["setting"], int(row["turn"]),
                 row["answer"], float(row["score"]), row["same"] == "1", int(row["bytes"]),
                 int(row["full_bytes"]), int(row["whole_tokens"]),
-                float(row["kl"]) if row["kl"] else None,
+                *(float(row[name]) if row[name] else None for name in ("kl", "same_choices")),
             )
             for row in rows
         ]  # fmt: skip
@@ -101,7 +103,7 @@ def append(path: Path, answers: Iterable[Answer]) -> None:
         OSError: where the disk is full; the file is as it was.
     """
     data = _member(
-        (*one[:6], round(one.score, 5), int(one.same), *one[8:11], _short(one.kl))
+        (*one[:6], round(one.score, 5), int(one.same), *one[8:11], *map(_short, one[11:]))
         for one in answers
     )
     with path.open("ab", buffering=0) as file:
@@ -111,8 +113,8 @@ def append(path: Path, answers: Iterable[Answer]) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-def _short(kl: float | None) -> str:
-    return "" if kl is None else f"{kl:.6g}"
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 def _member(rows: Iterable[Iterable[object]]) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from math import log2
+from math import isnan, log2, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +16,8 @@ EVERY: Final = "all splits"
 FIRST, LATER = "first", "later"  # questions: asked afresh, and on the cache that the first left
 HEADS: Final = (
     "setting", "bytes", "later questions, %", "difference, points", "same answers, %",
-    "first questions, %", "whole tokens", "KL, nats",
+    "first questions, %", "whole tokens", "KL, mean", "KL, median", "KL, 99 %",
+    "same choices, %",
 )  # fmt: skip
 HOW_TO: Final = "There are no answers yet. `rotatek evaluate` makes them."
 
@@ -35,7 +36,8 @@ class Record(NamedTuple):
         same: share of answers that are the uncompressed cache's.
         bytes: mean share of an uncompressed cache's bytes.
         whole_tokens: mean of the visual tokens stored as they were.
-        kl: mean over the questions where it was measured, or None.
+        kl, kl_median, kl_99: mean, median and 99th percentile over the answers where it was
+            measured, in nats; same_choices: mean share of equal likeliest tokens. NaN elsewhere.
     """
 
     model: str
@@ -53,7 +55,10 @@ class Record(NamedTuple):
     same: float
     bytes: float
     whole_tokens: float
-    kl: float | None
+    kl: float
+    kl_median: float
+    kl_99: float
+    same_choices: float
 
 
 def rows(path: Path) -> list[Record]:
@@ -102,14 +107,15 @@ def _record(
     difference = (float("nan"),) * 3
     if paired:
         difference = float(gaps.mean()), *resampled(paired).interval(gaps)
-    kls = [one.kl for one in answers if one.kl is not None]
+    kls = [one.kl for one in answers if one.kl is not None] or [nan]
+    choices = [one.same_choices for one in answers if one.same_choices is not None] or [nan]
     return Record(
         *named, len(answers), len({one.picture for one in answers}),
         float(scores.mean()), *resampled(answers).score_interval(scores), *difference,
         float(np.mean([one.same for one in answers])),
         float(np.mean([one.bytes / one.full_bytes for one in answers])),
         float(np.mean([one.whole_tokens for one in answers])),
-        float(np.mean(kls)) if kls else None,
+        float(np.mean(kls)), *map(float, np.quantile(kls, (0.5, 0.99))), float(np.mean(choices)),
     )  # fmt: skip
 
 
@@ -162,7 +168,9 @@ def table_of(records: Sequence[Record], settings: Iterable[str]) -> str:
             "" if later is None else f"{100 * later.same:.1f}",
             "" if first is None else f"{100 * first.score:.1f}",
             f"{main.whole_tokens:.0f}",
-            "" if main.kl is None else f"{main.kl:.4f}",
+            *("" if isnan(value) else f"{value:.4f}"
+              for value in (main.kl, main.kl_median, main.kl_99)),
+            "" if isnan(main.same_choices) else f"{100 * main.same_choices:.1f}",
             *("" if one is None else f"{100 * one.score:.1f}"
               for one in (found.get((name, split, LATER)) for split in splits)),
         ])  # fmt: skip

@@ -19,12 +19,14 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
+from rotatek.evaluation.forced import Divergence, divergences
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from rotatek.models.memory import is_out_of_memory
 
 AT_ONCE: Final = {"cuda": 8}  # conversations; one on a processor, whose cores one keeps busy
 
@@ -72,16 +74,16 @@ class Run:
         """The settings that are still to be asked of each picture.
 
         Args:
-            part: number from 0 and count of the parts into which the settings are dealt, of which
-                this is to ask one: so each process compiles the kernels of its settings alone.
+            part: number from 0 and count of the parts into which the pictures are dealt, of which
+                this is to ask one.
         """
         found = begin(self.path)
         known = {(one.question, one.setting) for one in found if one.model == self.model}
         number, parts = part
-        mine = [name for name in list(self.settings)[number::parts] if name not in self.refused]
+        names = [name for name in self.settings if name not in self.refused]
         owed = {
-            picture: [name for name in mine if any((one.id, name) not in known for one in asked)]
-            for picture, asked in self.suite.pictures.items()
+            picture: [name for name in names if any((one.id, name) not in known for one in asked)]
+            for picture, asked in list(self.suite.pictures.items())[number::parts]
             if picture not in self.left_out
         }
         return {picture: names for picture, names in owed.items() if names}
@@ -167,21 +169,50 @@ class Run:
         """A picture's questions in a row, under each of some settings."""
         image, conversation = self.suite.picture(picture), Conversation()
         columns = {name: self.settings[name] for name in names}
-        found: list[Answer] = []
+        asked = self.suite.pictures[picture]
+        texts = [one.text + self.suffix for one in asked]
+        request = make_request(image, texts[0], asked[0].new_tokens)
+        found: dict[tuple[str, int], Answer] = {}
+        said: list[list[int]] = []  # the uncompressed cache's
         try:
-            for turn, one in enumerate(self.suite.pictures[picture], 1):
-                text, limit = one.text + self.suffix, one.new_tokens
+            for turn, (one, text) in enumerate(zip(asked, texts, strict=True), 1):
                 if turn == 1:
-                    request = make_request(image, text, limit)
                     events = self.engine.compare(
                         request, columns, self._stop, trace=False, conversation=conversation
                     )
                 else:
-                    events = self.engine.follow(conversation, text, limit, self._stop)
-                found += self._answers(one, turn, events)
+                    events = self.engine.follow(conversation, text, one.new_tokens, self._stop)
+                for answer in self._answers(one, turn, events):
+                    found[answer.setting, turn] = answer
+                said.append(list(conversation.columns[0].tokens))
         finally:
             conversation.close()
-        return found
+        for name, later in self._divergences(request, said, texts[1:], columns):
+            for turn, one in enumerate(later, 2):
+                found[name, turn] = found[name, turn]._replace(**one._asdict())
+        return list(found.values())
+
+    def _divergences(
+        self,
+        request: Request,
+        said: Sequence[Sequence[int]],
+        later: Sequence[str],
+        columns: Mapping[str, Settings],
+    ) -> list[tuple[str, list[Divergence]]]:
+        """Of every column; arguments as of `divergences`.
+
+        Raises:
+            OutOfMemory: where it would be tried with less.
+        """
+        if not later:
+            return []
+        try:
+            with self.engine.scheduler.prefill(self._stop):
+                return list(divergences(self.engine.vlm, request, said, later, columns))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise OutOfMemory from None
+            raise
 
     def _answers(self, question: Question, turn: int, events: Iterator[Event]) -> list[Answer]:
         """One question's answer of every column.

@@ -93,10 +93,8 @@ TABLES: Final[Mapping[str, Mapping[str, Flat]]] = {
     },
 }  # fmt: skip
 
-VERIFIED: Final = (  # what `rotatek verify` asks beside the uncompressed cache and the default
-    "RotateK, smaller 3", "RotateK, smaller 8", "RotateK, smaller 16", "RotateK, channels .25",
-    "KIVI, bits 2", "TurboQuant, bits 2",
-)  # fmt: skip
+LADDER: Final = (3, 5, 8, 12, 16, 24)  # factors that `rotatek verify` asks, and what beside them
+BESIDE: Final = ("RotateK, channels .25", "KIVI, bits 2", "OScaR, bits 2")
 
 
 def settings_of(tables: str = "all", calibration: str | None = None) -> dict[str, Settings]:

@@ -5,23 +5,29 @@ import gzip
 import io
 import json
 from collections.abc import Callable, Iterator
+from math import isnan
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from rotatek.cli import main as command
-from rotatek.engine.conversation import Conversation
+from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled
+from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
-from rotatek.evaluation import report, tables
+from rotatek.evaluation import ladder, report, tables
 from rotatek.evaluation import suite as suites
 from rotatek.evaluation.answers import Answer, append, begin, read
+from rotatek.evaluation.forced import divergences
+from rotatek.evaluation.report import Record
 from rotatek.evaluation.run import Run, engine_for
 from rotatek.evaluation.suite import Suite
-from rotatek.evaluation.tables import UNCOMPRESSED
+from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -213,14 +219,41 @@ def test_a_run_goes_on_where_it_stopped(
     assert len(read(path)) == len(set(read(path))) == 18
 
 
-def test_parts_share_the_settings(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
-    """Each asks its own, beside the uncompressed cache, which one of them writes down."""
+def test_parts_share_the_pictures(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
     asked = Run(engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz")
     parts = [asked.missing((number, 2)) for number in range(2)]
-    assert [owed["a.png"] for owed in parts] == [[*SETTINGS][0::2], [*SETTINGS][1::2]]
-    for _ in asked.answer({"c.png": parts[1]["c.png"]}):
-        pass
-    assert [one.setting for one in read(asked.path)] == [*SETTINGS][1::2]
+    assert [[*owed] for owed in parts] == [["a.png", "c.png"], ["b.png"]]
+    assert all(names == [*SETTINGS] for owed in parts for names in owed.values())
+
+
+def test_divergences_are_those_of_a_loop_over_single_tokens(
+    model: VisionLanguageModel, suite: Suite
+) -> None:
+    texts = ["What is the name?", "How many?"]
+    request = make_request(suite.picture("b.png"), texts[0], 4)
+    said = [[5, 6, 7], [9, 4]]
+    found = dict(divergences(model, request, said, texts[1:], SETTINGS))
+    turn = turn_of(model, texts[1]).ids[0].tolist()
+    own: dict[str, torch.Tensor] = {}
+    for name, settings in SETTINGS.items():
+        shared = SharedPrompt(model, model.prompt(request))
+        shared.see(settings)
+        embedded, plan, _ = shared.under(settings)
+        cache = empty_cache(model, embedded, settings, plan)
+        fill(model, embedded, plan, [cache])
+        rows = []
+        for place, token in enumerate([*said[0], *turn, *said[1]]):
+            ids = torch.tensor([[token]])
+            rows.append(feed(model, ids, embedded.next_position + place, cache)[0][0])
+        own[name] = torch.stack(rows)[-3:].log_softmax(-1)  # two tokens, and the end
+    whole = own[UNCOMPRESSED]
+    for name, mine in own.items():
+        expected = (whole.exp() * (whole - mine)).sum(-1).mean().item()
+        (one,) = found[name]
+        assert one.kl == pytest.approx(max(0.0, expected), rel=1e-3, abs=1e-6)
+        same = (whole.argmax(-1) == mine.argmax(-1)).float().mean().item()
+        assert one.same_choices == pytest.approx(same)
+    assert found[UNCOMPRESSED][0].kl == 0 and found["kivi"][0].kl > 0
 
 
 Streams = Callable[..., Iterator[Event]]
@@ -323,7 +356,8 @@ def test_records_are_what_plain_python_computes_from_the_file(tmp_path: Path) ->
         assert one.whole_tokens == mean([int(line["whole_tokens"]) for line in mine])
         assert one.low <= one.score <= one.high
         assert one.difference_low <= one.difference <= one.difference_high
-        assert (one.kl is None) == (one.setting == UNCOMPRESSED)
+        known = [float(line["kl"]) for line in mine if line["kl"]]
+        assert isnan(one.kl) if not known else one.kl == mean(known)
 
 
 def test_tables_and_figure_say_what_the_records_say(tmp_path: Path) -> None:
@@ -341,7 +375,7 @@ def test_tables_and_figure_say_what_the_records_say(tmp_path: Path) -> None:
     assert cells[1:3] == [f"{later.bytes:.3f}", f"{100 * later.score:.1f}"]
     assert cells[3].startswith(f"{100 * later.difference:+.1f} (")
     assert cells[5] == f"{100 * first.score:.1f}"
-    assert cells[8:] == [f"{100 * one.score:.1f}" for one in splits]
+    assert cells[11:] == [f"{100 * one.score:.1f}" for one in splits]
     root = ElementTree.fromstring(report.figure(records, "m"))
     assert sum(node.tag.endswith("circle") for node in root.iter()) == 1
 
@@ -397,16 +431,46 @@ def test_nonsense_is_refused_before_a_model_is_loaded(
     assert says in capsys.readouterr().err
 
 
-def test_verify_says_what_compression_did(
+def test_verify_says_how_far_a_cache_can_be_compressed(
     folder: Path, loaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(tables, "VERIFIED", ("RotateK, channels .25",))
+    monkeypatch.setattr(tables, "LADDER", (2, 3))
+    monkeypatch.setattr(tables, "BESIDE", ("RotateK, channels .25",))
     words = ["verify", "--suite", str(folder), "--out", str(tmp_path / "out")]
     assert command.main(words) == 0
     said = capsys.readouterr().out
     assert "computed by reference on cpu" in said and "| RotateK, channels .25 |" in said
     assert (tmp_path / "out" / "verify.md").read_text() == said
-    monkeypatch.setattr("rotatek.methods.settings.USUAL", BASELINE)
+    told = json.loads((tmp_path / "out" / "verify.json").read_text())
+    assert said.rstrip().endswith(told["advice"])
+    assert [one["bytes"] for one in told["rungs"]][:3] == sorted(
+        (one["bytes"] for one in told["rungs"][:3]), reverse=True
+    )
+    assert all(one["first_ms"] > 0 and one["step_ms"] > 0 for one in told["rungs"])
+    monkeypatch.setattr(tables, "settings_of", lambda: dict.fromkeys(settings_of(), BASELINE))
     assert command.main([*words[:3], "--out", str(tmp_path / "whole")]) == 2
     assert "Nothing was compressed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kl", "difference", "high", "word"),
+    [
+        (0.005, -0.02, 0.01, "safe"),
+        (0.005, -0.015, -0.01, "fine"),
+        (0.03, 0.0, 0.02, "fine"),
+        (0.03, -0.05, -0.01, "risky"),
+        (0.1, 0.0, 0.1, "risky"),
+        (0.1, -0.2, -0.1, "broken"),
+        (0.5, 0.0, 0.1, "broken"),
+    ],
+)
+def test_a_verdict_keeps_both_of_its_limits(
+    kl: float, difference: float, high: float, word: str
+) -> None:
+    one = Record("m", "all", "s", "later", 9, 3, 0.5, 0.4, 0.6, difference, -0.3, high, 0.9, 0.2,
+                 0, kl, kl, kl, 1.0)  # fmt: skip
+    rung = ladder.rungs([one], {"s": ladder.Speed(1.0, 1.0, 0)})
+    assert rung[0].verdict == word
+    advised = ladder.advice(rung, {"s": 5})
+    assert ("--smaller 5" in advised) == (word in ("safe", "fine"))
