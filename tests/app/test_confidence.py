@@ -44,12 +44,6 @@ def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
     assert confidence.note(start(titled(Settings(), []), document, "?")) == ""
 
 
-def test_the_caution_is_shown_below_the_answers(document: np.ndarray) -> None:
-    html = answers.cards(answered(document, 0.3), on_cpu=False, caution="Take <care>.")
-    assert 'role="note">Take &lt;care&gt;.</p>' in html
-    assert "rk-caution" not in answers.cards(answered(document, 0.99), on_cpu=False)
-
-
 @pytest.mark.parametrize("most,cut", [(4, True), (5, False)])
 def test_an_answer_that_took_all_its_tokens_says_so(
     document: np.ndarray, most: int, cut: bool

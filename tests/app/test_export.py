@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -18,7 +17,6 @@ from rotatek.inputs.request import open_image
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import Settings
 from rotatek.page import export
-from rotatek.page.ask import export_events, widgets
 from rotatek.page.ask.answers import cards
 from rotatek.page.ask.export_events import ExportEvents
 from rotatek.page.form import settings_of, values_of
@@ -144,16 +142,6 @@ def test_the_command_line_gives_the_same_answer(
     assert got["settings"] == talk.chosen.settings.as_dict()
 
 
-def test_code_on_the_page_is_text(talk: Run) -> None:
-    talk.turns[0].question, before = "</code><script>alert(1)</script>", talk.turns[0].question
-    try:
-        html = widgets.code_of(talk)
-    finally:
-        talk.turns[0].question = before
-    assert "<script" not in html and "&lt;script" in html and html.count("data-copy") == 2
-    assert "no answer to take away yet" in widgets.code_of(None)
-
-
 def shared(links: ExportEvents, image: Image.Image | None, settings: Settings, *codes: str) -> dict:
     """What is sent to the browser for a link."""
     request = {"image": image, "question": "What & why?", "model": "pocket", "max_new_tokens": 64}
@@ -173,12 +161,6 @@ def test_a_link_restores_the_page(pocket: PageContext, settings: Settings) -> No
     assert "Press Ask for their answers" in shown["status"]
 
 
-def test_a_link_leaves_a_visitors_image_out(pocket: PageContext) -> None:
-    noise = np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype=np.uint8)
-    sent = shared(ExportEvents(pocket), Image.fromarray(noise), CHOSEN)
-    assert "Your own image is not part of it" in sent["said"] and "image=" not in sent["query"]
-
-
 @pytest.mark.parametrize(
     "query",
     ["", "?", "?__theme=dark", "?image=../../etc/passwd&model=/etc/passwd", "?length=1e9", "?q",
@@ -195,7 +177,3 @@ def test_a_link_with_bad_settings_is_refused(pocket: PageContext) -> None:
         ExportEvents(pocket).restore("?s=tokens:evil")
     with pytest.raises(Exception, match="link must be one that this page has made"):
         ExportEvents(pocket).restore("?" + "a=b&" * 5000)
-
-
-def test_nothing_to_save_is_said() -> None:
-    assert "Ask first" in json.loads(export_events.save_json(None)["sent"])["said"]

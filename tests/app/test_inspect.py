@@ -1,7 +1,6 @@
 """Figures of a run: complete, equal to its bytes and its trace, and quick."""
 
 import json
-import urllib.request
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,10 +18,9 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import CHANNELS, RotateK
+from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.settings import Settings
-from rotatek.page import plot_transport
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.service.model_list import Model
@@ -110,26 +108,6 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
         assert {"no such head"} == set(drawn.data[0]["customdata"][1, 1::2])
 
 
-def test_heads_of_two_widths_share_one_budget_in_figures(picture: Picture) -> None:
-    vlm = tiny_gemma4(shared=0, attention_k_eq_v=True, num_global_key_value_heads=1)
-    service = Service([Model("tiny", "Tiny", "nowhere")], lambda _: Engine(vlm))
-    settings = Settings.of(smaller=16)
-    *_, run = service.ask("tiny", picture(168, 112), "Which?", titled(settings, []), 6)
-    trace, one = present(run.trace), settings.channels
-    assert isinstance(one, RotateK)
-    energies = drawings.spectra(run, trace, one)
-    there = energies != trace_analysis.BEYOND
-    bits = trace_analysis.key_bits(trace, one, energies)
-    assert not bits[~there].any()
-    assert bits.sum() / there.sum() == pytest.approx(1, rel=0.1)
-    assert (trace_analysis.key_widths(one, energies) == (bits > 0).sum(-1)).all()
-    for layer, head in ((0, 1), (1, 0)):
-        level = trace_analysis.water_level(one, energies, layer, head)
-        assert level is not None
-        for quantity in head_heatmap.QUANTITIES:
-            assert events.redraw(run, quantity, layer, head, 0, **values_of(settings))
-
-
 def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     sent = events.overview(run)["overview"]
     (name,) = json.loads(sent)["pictures"]
@@ -155,27 +133,6 @@ def test_views_of_a_picture_are_told_from_pictures() -> None:
     assert named(one, later, later) == (mixed, "Picture")
 
 
-def test_the_answer_can_be_stepped_through(run: Run) -> None:
-    pieces, steps = drawings.answer_tokens(run, present(run.trace))
-    assert steps == list(range(len(steps))) and len(steps) >= len(pieces) == 6
-    seen = set()
-    for step in range(len(steps)):
-        changed = events.step_through(run, 1, 0, step, **form())
-        sent, said = changed["attention"], changed["answer"]
-        assert figures(sent).keys() == {"attention", "compressed", "scores"}
-        assert f"token {step + 1} of 6" in said and said.count("<mark>") == 1
-        seen.add(json.dumps(figures(sent)["attention"]["data"]))
-    assert len(seen) == len(steps)
-
-
-def test_an_answer_is_never_markup_beside_its_slider() -> None:
-    html = widgets.marked_answer(["<b>", "a<script>", "&"], [0, 2], 1)
-    assert "&lt;b&gt;a&lt;script&gt;<mark>&amp;</mark>" in html
-    assert "<mark>\u00b7</mark>" in widgets.marked_answer(
-        ["", "a"], [0], 0
-    )  # a token without letters
-
-
 def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
     view = present(events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean")))
     spark = view.methods["spark"]
@@ -198,27 +155,3 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     sent = figures(events.redraw(run, "energy", 1, 0, 0, **form())["drawn"])
     assert {frame, *map(drawings.mask_frame, ("rotatek", "think", "spark"))} <= sent.keys()
     assert "First channels keeps" in sent[frame]["reading"]
-
-
-@pytest.mark.parametrize("cell", ["", "1", "1,2", "a,b,c", "1,2,3,4", "-1,0,3", "1" * 40 + ",0,1"])
-def test_a_click_that_is_none_changes_nothing(cell: str) -> None:
-    assert events.choose_cell(cell) == {}
-    assert events.choose_cell("3,1,1700000000000") == {"layer": 3, "head": 1}
-
-
-def test_nothing_is_drawn_before_there_is_a_run() -> None:
-    assert events.redraw(None, "energy", 0, 0, 0, **form()) == {}
-    assert events.step_through(None, 0, 0, 0, **form()) == {} == events.overview(None)
-
-
-def test_plotly_is_served_from_here_compressed_and_for_good(address: str) -> None:
-    request = urllib.request.Request(
-        f"{address}{plot_transport.PLOTLY_URL}", headers={"Accept-Encoding": "gzip"}
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        body = answer.read()
-        assert "immutable" in answer.headers["Cache-Control"]
-        assert answer.headers["Content-Encoding"] == "gzip"
-    assert len(body) < 2_000_000 and body == plot_transport.plotly_source()[1]
-    with urllib.request.urlopen(f"{address}{plot_transport.PLOTLY_URL}", timeout=10) as answer:
-        assert answer.read() == plot_transport.plotly_source()[0]

@@ -91,17 +91,6 @@ def test_stop_ends_the_wait_and_the_model_is_loaded_all_the_same(
     assert service.engine("large")
 
 
-def test_a_model_that_cannot_be_loaded_is_told_and_does_not_stay_loading(
-    service: Service, slow: Slow, picture: Picture
-) -> None:
-    slow.may_load.set()
-    with pytest.warns(UserWarning, match="The hub cannot be reached"):
-        *_, last = asked(service, "none", picture(100, 60))
-    assert "The hub cannot be reached" in last["status"] and "Loading" not in last["status"]
-    assert "rk-whole" in last["status"]  # its end says what to do
-    assert last["ask"]["interactive"] is True and not service.busy()
-
-
 def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
     service: Service, slow: Slow, picture: Picture
 ) -> None:
@@ -147,14 +136,3 @@ def test_whoever_comes_later_reads_how_far_the_download_is(
     *_, last = waits
     assert last["run"].chosen.finished
     first.join()
-
-
-def test_a_first_model_that_cannot_be_had_is_told_to_every_visitor(
-    slow: Slow, picture: Picture, tmp_path: Path
-) -> None:
-    picture(100, 60).save(tmp_path / "shown.png")
-    example = Example(tmp_path / "shown.png", "A picture", ("Which?",))
-    slow.may_load.set()
-    service = Service([Model("none", "None", "none")], slow)
-    *_, last = AskEvents(PageContext(service, [example])).greet("a")
-    assert "The hub cannot be reached" in last["status"] and set(last) == {"status"}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
-from gradio_client.utils import QueueError
 
 from rotatek import errors
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -145,19 +144,6 @@ def is_idle(address: str, image: dict[str, Any]) -> bool:
     return status == 200 and "complete" in wire.Listener(address, said["event_id"]).rest()
 
 
-def test_a_full_queue_is_said_in_our_words_to_page_and_programs(
-    crowded: str, uploaded: dict[str, Any], full: list[wire.Listener], picture_file: Path
-) -> None:
-    polite = {"detail": errors.QueueFull.sentence}
-    assert ask(crowded, uploaded, "One more?", 2) == (503, polite)
-    # Gradio's own script shows the detail of a 429, and a sentence of its own for a 503.
-    assert ask(crowded, uploaded, "One more?", 2, **{"x-gradio-user": "app"}) == (429, polite)
-    with pytest.raises(QueueError):
-        Client(crowded, verbose=False).predict(
-            handle_file(picture_file), "One more?", max_new_tokens=2, api_name="/ask"
-        )
-
-
 def test_who_leaves_the_queue_is_never_answered(
     crowded: str, uploaded: dict[str, Any], engine: Slow, full: list[wire.Listener]
 ) -> None:
@@ -189,16 +175,6 @@ def live(engine: Slow) -> bool:
     import gc
 
     return any(type(o) is RotateKCache and any(o.tensors()) for o in gc.get_objects())
-
-
-def test_an_answer_streams_to_programs(crowded: str, picture_file: Path) -> None:
-    job = Client(crowded, verbose=False).submit(
-        handle_file(picture_file), "Stream?", max_new_tokens=24, api_name="/ask"
-    )
-    final = job.result(60)
-    grown = [output["answer"] for output in job.outputs()]
-    assert len(grown) > 2 and "kv_bytes" in final
-    assert all(b.startswith(a) for a, b in zip(grown[:-2], grown[1:-1], strict=True))
 
 
 def health(address: str) -> tuple[int, dict[str, Any]]:
@@ -235,16 +211,6 @@ def test_health_turns_red_with_the_accelerator_and_the_process_is_told_to_leave(
         assert told.wait(5)
     finally:
         page.close(verbose=False)
-
-
-def test_health_says_why_the_default_model_is_missing() -> None:
-    def missing(source: str) -> Engine:
-        raise errors.WeightsMissing
-
-    service = Service([TINY], missing)
-    PageContext(service).prepare()
-    report = report_of(service)
-    assert report["status"] == "failed" and report["reason"] == errors.WeightsMissing.sentence
 
 
 def test_a_full_disk_while_uploading_is_said(crowded: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
@@ -76,16 +76,6 @@ def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     assert "<img" not in answers.cards(run, on_cpu=False) + answers.status(run)
 
 
-def test_the_first_differing_token_is_marked_once(image: Image.Image) -> None:
-    run = start(titled(CHOSEN, []), np.asarray(image), "?")
-    name = run.chosen.title
-    for index, (word, differs) in enumerate([("a", False), (" b", True), (" c", True)]):
-        run.take(Token(name, index, index, word, 1.0, differs))
-    html = answers.cards(run, on_cpu=False)
-    assert ">b</mark></span> <span" in html and "First differs at token 2" in html
-    assert "latency proves nothing" not in html
-
-
 @pytest.mark.alone
 def test_stop_ends_within_a_token_and_forgets_the_visitor(
     service: Service, image: Image.Image
@@ -103,21 +93,6 @@ def test_stop_ends_within_a_token_and_forgets_the_visitor(
     assert time.monotonic() - started < 2.0
     assert not service._stops
     assert "Stopped." in answers.status(run)
-
-
-def test_a_closed_tab_ends_the_run(service: Service, image: Image.Image) -> None:
-    running = service.ask("tiny", image, "Go on", titled(CHOSEN, []), 512, "tab")
-    next(running)
-    next(running)
-    assert isinstance(running, Generator)
-    running.close()
-    assert not service._stops
-
-
-def test_greeting_is_answered_once_for_everybody(service: Service, image: Image.Image) -> None:
-    columns = titled(CHOSEN, [])
-    first = service.welcome(image, "Hello?", columns)
-    assert service.welcome(image, "Hello?", columns) is first
 
 
 def test_a_crash_becomes_an_id_and_the_next_question_works(

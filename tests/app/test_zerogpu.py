@@ -15,16 +15,12 @@ import torch
 from PIL import Image
 
 from rotatek import errors
-from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import zerogpu
-from rotatek.service.health import report_of
-from rotatek.service.model_list import Model
-from rotatek.service.service import Service
 from tests.app.zerogpu import Spaces
 from tests.fixtures import present
 from tests.tiny import tiny_qwen
@@ -95,16 +91,6 @@ def test_a_worker_answers_as_this_process_would(
     traced = next(e for e in events if isinstance(e, Finished) and e.trace is not None)
     assert present(traced.trace).shape == (4, 2)
     assert b"torch" not in pickle.dumps(events), "tensors must not leave a worker"
-
-
-def test_the_same_tokens_as_without_a_border(
-    engine: zerogpu.LentEngine, request_: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    across = list(engine.compare(request_, COLUMNS, engine.flag()))
-    monkeypatch.undo()
-    here = list(Engine(tiny_qwen()).compare(request_, COLUMNS))
-    tokens = [[e.token_id for e in run if isinstance(e, Token)] for run in (across, here)]
-    assert tokens[0] == tokens[1] and tokens[0]
 
 
 @pytest.mark.alone
@@ -182,20 +168,6 @@ def test_a_question_takes_at_most_ten_gpu_seconds(
     assert spaces.seconds == [round(zerogpu.seconds(2, 4))] and spaces.seconds[0] < 5
 
 
-def test_the_page_tells_of_the_shared_gpu(
-    engine: zerogpu.LentEngine, picture: Callable[..., Image.Image]
-) -> None:
-    service = Service([Model("large", "Large", "large")], lambda source: engine)
-    image, columns = picture(160, 120), titled(COLUMNS["RotateK"], [])
-    asked = service.ask("large", image, "Go on", columns, 512, "visitor")
-    for run in asked:
-        if run.chosen.pieces:
-            service.stop("visitor")
-    assert run.stopped and run.notice.startswith("The GPU is shared here")
-    assert not service.busy()
-    assert report_of(service)["status"] == "ready"
-
-
 def test_small_models_stay_on_the_spaces_own_processor(
     spaces: Spaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,9 +192,3 @@ def test_nothing_is_probed_on_import_and_spaces_is_optional() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_no_kernel_is_tuned_at_run_time() -> None:
-    """Fixed configurations only: a lent GPU has no seconds to spare for a search."""
-    for path in (ROOT / "kernels").glob("*.py"):
-        assert "autotune" not in path.read_text(), path.name

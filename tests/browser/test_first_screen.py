@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import DONE, answered, ask, page_width, press, watch
+from tests.browser.steps import DONE, ask, page_width, press, watch
 from tests.fixtures import Shoot, Visit, present
 
 pytestmark = pytest.mark.browser
@@ -72,23 +72,6 @@ def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit, shoot: Shoot
         for box in (button.bounding_box() for button in buttons.all() if button.is_visible()):
             assert present(box)["x"] + present(box)["width"] <= 320
         shoot(page, f"narrow-{number}")
-
-
-def test_focus_follows_ask_by_keyboard(visit: Visit) -> None:
-    page = visit(1280, 720)
-    page.locator("#ask").focus()
-    watch(page)
-    page.keyboard.press("Enter")
-    answered(page)
-    assert page.evaluate("document.activeElement.id") == "answers"
-    page.keyboard.press("Tab")
-    focused = page.locator("#answers .rk-card .rk-answer").first
-    expect(focused).to_be_focused()
-    page.keyboard.press("ArrowRight")
-    expect(focused.locator(".rk-word[data-lit]")).to_have_count(1)
-    expect(page.locator("#lit")).to_contain_text("Uncompressed looked here")
-    page.keyboard.press("Escape")
-    expect(page.locator(".rk-word[data-lit]")).to_have_count(0)
 
 
 def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
-from tests.browser.steps import changes, plot_data, press
+from tests.browser.steps import press
 from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
@@ -36,19 +36,6 @@ def test_every_figure_follows_a_layer_at_once(visit: Visit, capsys: pytest.Captu
     with capsys.disabled():
         print(f" [{statistics.median(taken):.0f} ms to the last figure] ", end="")
     assert statistics.median(taken) < REDRAW_MS
-
-
-def test_an_answer_can_be_stepped_through(visit: Visit) -> None:
-    page = visit()
-    exact, compressed = plot_data(page, "attention"), plot_data(page, "compressed")
-    raw = plot_data(page, "raw")
-    expect(page.locator("#said")).to_contain_text("token 1 of")
-    press(page, "step", "ArrowRight")
-    expect(page.locator("#said")).to_contain_text("token 2 of")
-    expect(page.locator("#said mark")).to_have_count(1)
-    changes(page, "attention", exact)
-    changes(page, "compressed", compressed)
-    assert plot_data(page, "raw") == raw
 
 
 def saved(page: Page, figure: str, kind: str) -> Path:

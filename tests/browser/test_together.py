@@ -10,8 +10,6 @@ from tests.browser.steps import (
     answered,
     ask,
     open_drawer,
-    page_width,
-    turn,
     watch,
 )
 from tests.fixtures import Shoot, Visit
@@ -157,24 +155,3 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
     open_drawer(page, "export")
     shoot(page, "taken-away")
-
-
-def test_a_bad_link_is_refused_calmly(visit: Visit, address: str) -> None:
-    page = visit()
-    page.goto(f"{address}/?s=tokens:evil")
-    expect(page.locator(".toast-body")).to_contain_text("tokens must be one of")
-    open_drawer(page, "setup")
-    expect(page.locator("#tokens input")).to_have_value("FastV")
-
-
-def test_everything_open_fits_a_phone(visit: Visit, shoot: Shoot) -> None:
-    page = visit(width=390, height=844)
-    for drawer in ("setup", "more", "export"):
-        open_drawer(page, drawer)
-    page.locator("#every").click()
-    ask(page, "What is the total?")
-    follow(page, "What is the time?")
-    for theme in ("light", "dark"):
-        turn(page, theme)
-        assert page_width(page) <= 390
-        shoot(page, f"phone-open-{theme}")

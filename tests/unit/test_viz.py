@@ -123,13 +123,6 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
 
 
-@pytest.mark.parametrize("rank", [1, 3, 16])
-def test_effective_rank_counts_equal_eigenvalues(rank: int) -> None:
-    values = np.r_[np.full(rank, 2.5), np.zeros(16 - rank)]
-    assert spectrum.effective_rank(values) == pytest.approx(rank)
-    assert "0 %" in spectrum.draw(values, rank).reading
-
-
 def test_the_image_under_a_figure_is_a_real_png() -> None:
     pixels = np.random.default_rng(2).integers(0, 255, (90, 1400, 3), dtype=np.uint8)
     small = image_overlay.shrink(pixels)
@@ -166,23 +159,6 @@ def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none() -> Non
     assert "half goes to 8 of 16" in even.reading
     silent = image_overlay.draw_attention(black(64, 64), np.zeros((4, 4)))
     assert silent.figure.data[0]["z"].max() == 0
-
-
-def test_budget_adds_up() -> None:
-    full = {"visual_keys": 4000, "visual_values": 4000, "text": 2000}
-    ours = {"visual_keys": 1000, "visual_values": 4000, "text": 2000, "bases": 500}
-    drawing = budget.draw({"Uncompressed": full, "RotateK": ours})
-    drawn = {trace["name"]: list(trace["x"]) for trace in drawing.figure.data}
-    assert "masks" not in drawn
-    assert sum(values[1] for values in drawn.values()) == 7500
-    assert "7.5 kB" in drawing.reading and "25 % less" in drawing.reading
-    assert "visual V" in drawing.reading
-
-
-def test_score_error_is_relative_to_the_spread() -> None:
-    exact = np.array([0.0, 2.0, 4.0])
-    assert scores.relative_error(exact, exact) == 0.0
-    assert scores.relative_error(exact, np.full(3, 2.0)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
