@@ -4,8 +4,9 @@ import base64
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -21,12 +22,9 @@ from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
 
-TINY = Model("tiny", "Tiny", "nowhere")
-Served = Callable[..., Any]
-
 
 class Slow(Engine):
-    """An engine whose every event takes `pause` seconds, and that remembers its own caches."""
+    """An engine whose every event takes `pause` seconds."""
 
     pause = 0.0
 
@@ -43,13 +41,75 @@ def uri(image: Image.Image, format: str = "PNG", **options: Any) -> str:
     return f"data:image/{format.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def asked(image: Image.Image | str, question: str = "What is it?") -> list[dict[str, Any]]:
+def text(words: str, **more: Any) -> dict[str, Any]:
+    """A part of a message."""
+    return {"type": "text", "text": words} | more
+
+
+def image(shown: Image.Image | str, **more: Any) -> dict[str, Any]:
+    """A picture among the parts of a message, or what claims to be its address."""
+    address = shown if isinstance(shown, str) else uri(shown)
+    return {"type": "image_url", "image_url": {"url": address} | more}
+
+
+def user(*parts: dict[str, Any] | str) -> dict[str, Any]:
+    """A visitor's message; of one text, as that text."""
+    words = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else list(parts)
+    return {"role": "user", "content": words}
+
+
+def said(words: str) -> dict[str, Any]:
+    """A message of the model's."""
+    return {"role": "assistant", "content": words}
+
+
+def asked(shown: Image.Image | str, question: str = "What is it?") -> list[dict[str, Any]]:
     """The messages of a first question."""
-    address = image if isinstance(image, str) else uri(image)
-    parts = [{"type": "text", "text": question}]
-    return [
-        {"role": "user", "content": [*parts, {"type": "image_url", "image_url": {"url": address}}]}
-    ]
+    return [user(text(question), image(shown))]
+
+
+def formed(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A `response_format` with a schema."""
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema} | more}
+
+
+def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **given: Any) -> Any:
+    """What the official client gets, of the tiny model unless another is named."""
+    create: Any = client.chat.completions.create
+    return create(**{"model": "tiny", "messages": messages, "max_tokens": 8} | given)
+
+
+def refused(client: openai.OpenAI, messages: list[dict[str, Any]], **given: Any) -> openai.APIError:
+    """The refusal that it gets instead."""
+    with pytest.raises(openai.APIStatusError) as found:
+        ask(client, messages, **given)
+    return found.value
+
+
+def texts(reply: Any) -> list[str]:
+    """The texts of an answer's choices."""
+    return [choice.message.content for choice in reply.choices]
+
+
+@dataclass
+class Streamed:
+    """What the chunks of one choice add up to."""
+
+    text: str = ""
+    logs: list[Any] = field(default_factory=list)
+    reason: str = ""
+
+
+def streamed(chunks: Iterable[Any]) -> list[Streamed]:
+    """The choices of a stream, by their index."""
+    found: dict[int, Streamed] = {}
+    for chunk in chunks:
+        for choice in chunk.choices:
+            one = found.setdefault(choice.index, Streamed())
+            one.text += choice.delta.content or ""
+            one.logs += choice.logprobs.content if choice.logprobs is not None else []
+            one.reason = choice.finish_reason or one.reason
+    return [found[index] for index in sorted(found)]
 
 
 @contextmanager
@@ -75,13 +135,19 @@ def vlm() -> VisionLanguageModel:
     return tiny_qwen()
 
 
-def tiny_door(vlm: VisionLanguageModel, pause: float = 0.0, **options: Any) -> ChatApp:
-    """A door to a tiny model, loaded."""
-    engine = Slow(vlm)
-    service = Service([TINY], lambda source: engine)
-    service.engine("tiny")
-    engine.pause = pause
+def door_of(engine: Engine, name: str = "tiny", **options: Any) -> ChatApp:
+    """A door to one engine, loaded."""
+    service = Service([Model(name, name.title(), name)], lambda source: engine)
+    service.engine(name)
     return ChatApp(service, **options)
+
+
+def tiny_door(vlm: VisionLanguageModel, pause: float = 0.0, **options: Any) -> ChatApp:
+    """A door to a tiny model."""
+    engine = Slow(vlm)
+    door = door_of(engine, **options)
+    engine.pause = pause
+    return door
 
 
 @pytest.fixture(scope="package")

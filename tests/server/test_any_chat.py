@@ -15,6 +15,7 @@ from rotatek.models import VisionLanguageModel
 from tests.server.conftest import served, tiny_door, uri
 
 pytestmark = pytest.mark.slow
+TYPED = {"content-type": "application/json"}
 ADDRESS = uri(Image.new("RGB", (32, 28), "white"))
 WORDS = st.text(max_size=12) | st.sampled_from(["What?", "<|im_end|>", "\ud800", "\ue0000\ue001"])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(width=32) | WORDS
@@ -77,31 +78,24 @@ def chat(vlm: VisionLanguageModel) -> Iterator[str]:
         yield f"{address}/v1/chat/completions"
 
 
-def sent(chat: str, body: dict[str, Any]) -> None:
-    typed = {"content-type": "application/json"}
-    reply = httpx.post(chat, content=json.dumps(body), headers=typed, timeout=60)
+@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    messages=MESSAGES,
+    last=LAST | st.none(),
+    more=st.dictionaries(NAMES, VALUES, max_size=2),
+    settings=st.none() | st.dictionaries(WORDS, VALUES, max_size=3),
+)
+def test_any_call(
+    chat: str, messages: list[Any], last: dict[str, Any] | None, more: dict[str, Any],
+    settings: dict[str, Any] | None,
+) -> None:  # fmt: skip
+    whole = messages if last is None else [*messages, last]
+    body = {"max_tokens": 1, "rotatek": settings} | more | {"model": "tiny", "messages": whole}
+    reply = httpx.post(chat, content=json.dumps(body), headers=TYPED, timeout=60)
     told = reply.json()
     event(str(reply.status_code))
     if reply.status_code == 200:
         assert told["choices"][0]["finish_reason"] in ("stop", "length")
-        return
-    assert reply.status_code in (400, 404, 413), told
-    assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"
-
-
-@examples(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(messages=MESSAGES, last=LAST | st.none(), more=st.dictionaries(NAMES, VALUES, max_size=2))
-def test_any_messages(
-    chat: str, messages: list[Any], last: dict[str, Any] | None, more: dict[str, Any]
-) -> None:
-    whole = messages if last is None else [*messages, last]
-    sent(chat, {"max_tokens": 1} | more | {"model": "tiny", "messages": whole})
-
-
-@examples(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(settings=st.dictionaries(WORDS, VALUES, max_size=3))
-def test_any_settings(chat: str, settings: dict[str, Any]) -> None:
-    message = {"role": "user", "content": [
-        {"type": "image_url", "image_url": {"url": ADDRESS}}, {"type": "text", "text": "?"},
-    ]}  # fmt: skip
-    sent(chat, {"model": "tiny", "messages": [message], "max_tokens": 1, "rotatek": settings})
+    else:
+        assert reply.status_code in (400, 404, 413), told
+        assert told["error"]["message"].endswith((".", ":")) and told["error"]["code"] != "refused"

@@ -6,7 +6,7 @@ import gc
 import io
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import openai
@@ -16,13 +16,11 @@ from langchain_openai import ChatOpenAI
 from PIL import Image
 
 from tests.fixtures import Picture
-from tests.server.conftest import uri
+from tests.server.conftest import ask, image, text, texts, user
 
 # Warnings of other people's packages are theirs.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 QUESTION = "What is it?"
-
-Result = TypeVar("Result")
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +35,11 @@ def shown(picture: Picture) -> Image.Image:
     return picture(80, 60, seed=9)
 
 
-def png(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format="PNG")
-    return file.getvalue()
+def content(shown: Image.Image, **more: Any) -> list[Any]:
+    return [text(QUESTION), image(shown, **more)]
 
 
-def content(image: Image.Image, **more: Any) -> list[dict[str, Any]]:
-    address = {"url": uri(image)} | more
-    return [{"type": "text", "text": QUESTION}, {"type": "image_url", "image_url": address}]
-
-
-def in_a_thread(work: Coroutine[Any, Any, Result]) -> Result:
+def in_a_thread(work: Coroutine[Any, Any, str]) -> str:
     """Playwright's loop may be running in the test's own thread: run in another one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
@@ -56,13 +47,9 @@ def in_a_thread(work: Coroutine[Any, Any, Result]) -> Result:
 
 @pytest.fixture
 def expected(client: Any, shown: Image.Image) -> str:
-    """Messages that the official client gets."""
-    reply = client.chat.completions.create(
-        model="tiny", messages=[{"role": "user", "content": content(shown)}], max_tokens=9,
-        temperature=0,
-    )  # fmt: skip
-    told = reply.choices[0].message.content
-    assert told and reply.usage.prompt_tokens_details.image_tokens > 0
+    """What the official client gets."""
+    (told,) = texts(ask(client, [user(*content(shown))], max_tokens=9, temperature=0))
+    assert told
     return told
 
 
@@ -107,7 +94,9 @@ def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
 
 def test_what_a_browsers_page_sends(address: str, shown: Image.Image, expected: str) -> None:
     """Fields and spellings of web clients, without a package: every one at its usual value."""
-    data = base64.encodebytes(png(shown)).decode()
+    file = io.BytesIO()
+    shown.save(file, format="PNG")
+    data = base64.encodebytes(file.getvalue()).decode()
     body = {
         "model": "tiny", "max_tokens": 9, "temperature": 0, "top_p": 1, "n": 1, "stop": [],
         "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}, "stream": False,

@@ -1,4 +1,4 @@
-"""Every door doubts an answer as the page does: twelve photographs, twelve documents."""
+"""Every door doubts an answer as the page does: photographs and documents."""
 
 import csv
 import json
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import openai
 import pytest
@@ -20,11 +19,8 @@ from rotatek.engine.events import Finished
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE
 from rotatek.methods.settings import Settings
 from rotatek.page import confidence
-from rotatek.server.chat_app import ChatApp
-from rotatek.service.model_list import Model
 from rotatek.service.run import start
-from rotatek.service.service import Service
-from tests.server.conftest import asked, client_of, served
+from tests.server.conftest import ask, asked, client_of, door_of, served, texts, user
 from tests.unit.test_doubt import landscape
 
 pytestmark = pytest.mark.slow
@@ -43,7 +39,7 @@ def document(seed: int) -> Image.Image:
     return Image.open(DOCUMENTS[seed]).convert("RGB")
 
 
-PICTURES = [(kind, seed) for seed in range(12) for kind in (photo, document)]
+PICTURES = [(kind, seed) for seed in range(3) for kind in (photo, document)]
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +49,7 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="module")
 def client(engine: Engine) -> Iterator[openai.OpenAI]:
-    service = Service([Model("pocket", "Pocket", "pocket")], lambda source: engine)
-    with served(ChatApp(service)) as address, client_of(address) as client:
+    with served(door_of(engine, "pocket")) as address, client_of(address) as client:
         yield client
 
 
@@ -66,45 +61,35 @@ def page_says(picture: Image.Image, answer: str, sure: float) -> str:
     return confidence.note(run)
 
 
-def ask(client: openai.OpenAI, picture: Image.Image, **given: Any) -> Any:
-    create: Any = client.chat.completions.create
-    return create(model="pocket", messages=asked(picture, QUESTION), max_tokens=TOKENS, **given)
+def about(client: openai.OpenAI, messages: Any, **given: Any) -> Any:
+    return ask(client, messages, model="pocket", max_tokens=TOKENS, **given)
 
 
 def test_the_api_doubts_as_the_page_does(client: openai.OpenAI) -> None:
     """Photographs are never answered in good faith, and most documents are."""
-    said: dict[Any, list[str]] = {photo: [], document: []}
+    found: dict[Any, list[str]] = {photo: [], document: []}
     for kind, seed in PICTURES:
-        said_now = ask(client, picture := kind(seed))
-        told, answer = said_now.rotatek, said_now.choices[0].message.content
-        assert (told["doubt"] or "") == page_says(picture, answer, told["confidence"])
-        said[kind].append(told["doubt"] or "")
-    assert said[photo].count(PHOTO_NOTE) >= 11 and PHOTO_NOTE not in said[document]
-    assert said[document].count("") >= 6
+        reply = about(client, asked(picture := kind(seed), QUESTION))
+        told = reply.rotatek
+        assert (told["doubt"] or "") == page_says(picture, texts(reply)[0], told["confidence"])
+        found[kind].append(told["doubt"] or "")
+    assert found[photo].count(PHOTO_NOTE) >= 2 and PHOTO_NOTE not in found[document]
+    assert "" in found[document]
+    *_, last = about(client, asked(photo(2), QUESTION), stream=True)
+    assert last.rotatek == {"doubt": PHOTO_NOTE}
+    assert about(client, [user("Who are you?")]).rotatek["doubt"] == TEXT_NOTE
 
 
-def test_an_answer_without_a_picture_is_doubted(client: openai.OpenAI) -> None:
-    create: Any = client.chat.completions.create
-    messages = [{"role": "user", "content": "Who are you?"}]
-    told = create(model="pocket", messages=messages, max_tokens=TOKENS)
-    assert told.choices[0].message.content and told.rotatek["doubt"] == TEXT_NOTE
-
-
-@pytest.mark.parametrize("kind", [photo, document])
-def test_a_stream_says_it_at_its_end(client: openai.OpenAI, kind: Any) -> None:
-    whole = ask(client, kind(2)).rotatek["doubt"]
-    options = {"include_usage": True}
-    for more in ({}, {"stream_options": options}):
-        chunks = list(ask(client, kind(2), stream=True, **more))
-        assert chunks[-1].rotatek == {"doubt": whole}
-        assert not hasattr(chunks[0], "rotatek")
+def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
+    with client_of(address) as client:
+        assert ask(client, asked(photo(0)), max_tokens=2).rotatek["doubt"] is None
 
 
 def test_the_command_line_doubts_as_the_page_does(
     engine: Engine, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "load", lambda *_, **__: engine.vlm)
-    pictures = {f"{kind.__name__}-{seed}": kind(seed) for kind, seed in PICTURES[:4]}
+    pictures = {f"{kind.__name__}-{seed}": kind(seed) for kind, seed in PICTURES[:2]}
     for name, picture in pictures.items():
         picture.save(tmp_path / f"{name}.png")
 
@@ -128,12 +113,6 @@ def test_the_command_line_doubts_as_the_page_does(
         picture = pictures[Path(told["page"]).stem]
         assert told.get("doubt", "") == rows[told["page"]]["doubt"]
         assert told.get("doubt", "") == page_says(picture, told["answer"], told["confidence"])
-    assert sum(bool(row["doubt"]) for row in rows.values()) >= 2
+    assert sum(bool(row["doubt"]) for row in rows.values()) >= 1
     _, err = run("ask", "--store", store, QUESTION)
-    assert "of 4 answers are doubtful" in err
-
-
-def test_a_model_that_nobody_has_measured_is_not_doubted(address: str) -> None:
-    body = {"model": "tiny", "messages": asked(photo(0)), "max_tokens": 2}
-    told = httpx.post(f"{address}/v1/chat/completions", json=body).json()
-    assert told["rotatek"]["doubt"] is None
+    assert " of 2 answers " in err

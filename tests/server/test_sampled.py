@@ -1,7 +1,7 @@
 """Answers that are drawn, several at once, with log probabilities, or after a JSON schema."""
 
 import json
-import threading
+from functools import partial
 from typing import Any
 
 import jsonschema
@@ -10,10 +10,21 @@ import pytest
 
 from rotatek.engine import grammar
 from rotatek.errors import SchemasNotInstalled
+from rotatek.models import load
 from rotatek.server.chat_app import SEED
 from tests.families import EVERY
-from tests.fixtures import Picture
-from tests.server.conftest import asked, client_of, served, tiny_door
+from tests.fixtures import Picture, at_once
+from tests.server.conftest import (
+    ask,
+    asked,
+    client_of,
+    formed,
+    refused,
+    served,
+    streamed,
+    texts,
+    tiny_door,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,35 +42,6 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def ask(client: openai.OpenAI, messages: list[dict[str, Any]], **given: Any) -> Any:
-    create: Any = client.chat.completions.create
-    return create(**{"model": "tiny", "messages": messages, "max_tokens": 12} | given)
-
-
-def formed(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "page", "schema": schema} | more}
-
-
-def texts(reply: Any) -> list[str]:
-    return [choice.message.content for choice in reply.choices]
-
-
-def streamed(reply: Any) -> tuple[dict[int, str], dict[int, list[Any]], dict[int, str]]:
-    """Text, log probabilities and reason of every choice."""
-    text: dict[int, str] = {}
-    logs: dict[int, list[Any]] = {}
-    ends: dict[int, str] = {}
-    for chunk in reply:
-        for choice in chunk.choices:
-            text[choice.index] = text.get(choice.index, "") + (choice.delta.content or "")
-            logs.setdefault(choice.index, []).extend(
-                [] if choice.logprobs is None else choice.logprobs.content
-            )
-            if choice.finish_reason:
-                ends[choice.index] = choice.finish_reason
-    return text, logs, ends
-
-
 def test_a_seed_gives_the_same_answer_alone_and_in_a_crowd(
     client: openai.OpenAI, picture: Picture
 ) -> None:
@@ -67,19 +49,12 @@ def test_a_seed_gives_the_same_answer_alone_and_in_a_crowd(
         {"temperature": 2.0, "seed": n % 3, "top_p": 0.95} if n % 2 else {"max_tokens": 9}
         for n in range(8)
     ]
-    chats = [asked(picture(seed=80 + n % 2)) for n in range(8)]
-    alone = [texts(ask(client, chat, **own)) for chat, own in zip(chats, given, strict=True)]
-    found: list[Any] = [None] * 8
 
-    def one(number: int) -> None:
-        found[number] = texts(ask(client, chats[number], **given[number]))
+    def one(number: int) -> list[str]:
+        return texts(ask(client, asked(picture(seed=80 + number % 2)), **given[number]))
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert found == alone
+    alone = [one(number) for number in range(8)]
+    assert at_once([partial(one, number) for number in range(8)]) == alone
     assert len({text for (text,) in alone}) > 2
 
 
@@ -94,9 +69,9 @@ def test_a_seed_that_was_drawn_is_reported(
     first = raw.create(**given, stream=stream)
     seed = int(first.headers[SEED])
     reply: Any = first.parse()
-    said = streamed(reply)[0][0] if stream else reply.choices[0].message.content
+    told = [one.text for one in streamed(reply)] if stream else texts(reply)
     again = ask(client, given["messages"], max_tokens=9, temperature=1.2, seed=seed)
-    assert texts(again) == [said]
+    assert texts(again) == told
     assert again.rotatek["sampling"] == {"temperature": 1.2, "seed": seed}
     assert SEED not in raw.create(**given | {"temperature": 0}).headers
 
@@ -112,9 +87,9 @@ def test_several_answers(client: openai.OpenAI, picture: Picture) -> None:
     made = ask(client, messages, n=4, logprobs=True, **own)
     counts = [len(choice.logprobs.content) for choice in made.choices]
     assert several.usage.completion_tokens == sum(counts)
-    text, _, ends = streamed(ask(client, messages, n=4, stream=True, **own))
-    assert [text[number] for number in range(4)] == texts(several)
-    assert [ends[number] for number in range(4)] == [c.finish_reason for c in several.choices]
+    told = streamed(ask(client, messages, n=4, stream=True, **own))
+    assert [one.text for one in told] == texts(several)
+    assert [one.reason for one in told] == [c.finish_reason for c in several.choices]
     equal = ask(client, messages, n=2)
     assert len(set(texts(equal))) == 1, "greedy answers are equal"
 
@@ -129,8 +104,8 @@ def test_each_of_several_answers_has_its_own_end(client: openai.OpenAI, picture:
     reasons = [choice.finish_reason for choice in cut.choices]
     assert reasons[1] == "stop"
     told = streamed(ask(client, messages, n=3, stop=stop, stream=True, **own))
-    assert [told[0][n] for n in range(3)] == texts(cut)
-    assert [told[2][n] for n in range(3)] == reasons
+    assert [one.text for one in told] == texts(cut)
+    assert [one.reason for one in told] == reasons
 
 
 @pytest.mark.parametrize("own", [{}, {"temperature": 1.0, "seed": 2}], ids=["greedy", "drawn"])
@@ -151,39 +126,23 @@ def test_log_probabilities_stand_beside_the_text(
         assert len(best) == 3 and best == sorted(best, reverse=True)
         assert entry.logprob <= best[0] + 1e-6
         assert own or entry.token == entry.top_logprobs[0].token
-    _, logs, _ = streamed(ask(client, messages, logprobs=True, top_logprobs=3, stream=True, **own))
-    assert [one.model_dump() for one in logs[0]] == [one.model_dump() for one in entries]
+    (told,) = streamed(ask(client, messages, logprobs=True, top_logprobs=3, stream=True, **own))
+    assert [one.model_dump() for one in told.logs] == [one.model_dump() for one in entries]
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "gemma3"])  # vocabularies
-def test_a_schema_is_followed(family: str, picture: Picture) -> None:
-    vlm = EVERY[family]()
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "gemma3", "pocket"])  # vocabularies
+def test_a_schema_is_followed_every_time(family: str, picture: Picture) -> None:
+    vlm = load("pocket") if family == "pocket" else EVERY[family]()
     with served(tiny_door(vlm)) as address, client_of(address) as client:
-        messages = asked(picture(56, 56))
-        for own in ({}, {"temperature": 1.0, "seed": 1}):
-            reply = ask(
-                client, messages, response_format=formed(SCHEMA, strict=True), max_tokens=120,
-                **own,
-            )  # fmt: skip
-            assert reply.choices[0].finish_reason == "stop"
-            jsonschema.validate(json.loads(texts(reply)[0]), SCHEMA)
-
-
-def test_the_embedded_model_follows_a_schema_every_time(picture: Picture) -> None:
-    from rotatek.models import load
-
-    with served(tiny_door(load("pocket"))) as address, client_of(address) as client:
-        found = set()
-        for seed in (0, 10):
+        for own in ({}, {"temperature": 1.0, "seed": 1, "n": 10}):
             reply = ask(
                 client, asked(picture(56, 56)), response_format=formed(SCHEMA, strict=True),
-                temperature=1.0, seed=seed, n=10, max_tokens=120,
+                max_tokens=120, **own,
             )  # fmt: skip
             for choice in reply.choices:
                 assert choice.finish_reason == "stop"
                 jsonschema.validate(json.loads(choice.message.content), SCHEMA)
-                found.add(choice.message.content)
-        assert len(found) > 5
+        assert len({*texts(reply)}) > 2
 
 
 def test_json_without_a_schema_and_an_honest_end(client: openai.OpenAI, picture: Picture) -> None:
@@ -212,7 +171,6 @@ def test_without_the_library_a_sentence(
         raise SchemasNotInstalled
 
     monkeypatch.setattr(grammar, "_library", missing)
-    with pytest.raises(openai.BadRequestError) as refused:
-        ask(client, asked(picture()), response_format={"type": "json_object"})
-    assert "rotatek[serve]" in refused.value.message
+    error = refused(client, asked(picture()), response_format={"type": "json_object"})
+    assert "rotatek[serve]" in error.message
     assert texts(ask(client, asked(picture()), response_format={"type": "text"}))

@@ -1,0 +1,367 @@
+"""A call as it is read: fields, messages, pictures, keys; and the refusal of each invalid one."""
+
+import base64
+import io
+import json
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from PIL import Image
+
+from rotatek import errors
+from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, shaped
+from rotatek.inputs.request import MAX_IMAGES
+from rotatek.inputs.sampling import Sampling
+from rotatek.methods.settings import BASELINE, Settings
+from rotatek.server.api_keys import Keys
+from rotatek.server.chat_request import MOST_STOPS, Call, Size, read_call
+from rotatek.server.files import file_of
+from rotatek.server.reply import StopText
+from rotatek.server.sampling_fields import MOST_ANSWERS
+from tests.server.conftest import asked, formed, image, said, text, uri, user
+
+ADDRESS: Final = uri(Image.new("RGB", (64, 48), "white"))
+SECOND: Final = uri(Image.new("RGB", (48, 64), "white"))
+CHAT: Final = asked(ADDRESS)
+SHOWN: Final = image(ADDRESS)
+USUAL: Final = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
+TOOL = {"type": "function", "function": {"name": "find", "description": "Finds it."}}
+
+
+def read(messages: Any = None, usual: Settings = USUAL, **fields: Any) -> Call:
+    sent = {"model": "tiny", "messages": CHAT if messages is None else messages} | fields
+    return read_call(json.dumps(sent).encode(), ["tiny"], usual)
+
+
+def test_a_call_is_read() -> None:
+    call = read(
+        max_tokens=7, stop="\n", stream=True, stream_options={"include_usage": True},
+        temperature=0, user="me", rotatek={"keep_channels": 0.25, "solver": "eigh"},
+    )  # fmt: skip
+    assert call.request.question == "What is it?" and call.length == 7
+    assert call.request.images[0].size == (64, 48)
+    assert call.settings == USUAL.with_options(keep_channels=0.25, solver="eigh")
+    assert (call.stop, call.stream, call.with_usage) == (("\n",), True, True)
+    plain = read()
+    assert plain.settings == USUAL and not plain.stream and plain.length == 256
+    assert read(max_tokens=10**12).length == read(max_tokens=16384).length
+    assert read(max_tokens=7.0, max_completion_tokens=9).length == 9
+
+
+def test_a_method_that_is_named_has_its_own_defaults() -> None:
+    assert read(rotatek={"tokens": "none", "channels": "full"}).settings == BASELINE
+    chosen = Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
+    assert read(rotatek={"channels": "think"}).settings == chosen
+    texts = [user("What?")]
+    assert read(texts, Settings(), rotatek={"smaller": 4}).ignored == ("rotatek",)
+    with pytest.raises(errors.SettingError):
+        read(texts, Settings(), rotatek={"keep_tokens": 0.5})
+
+
+def test_how_tokens_are_chosen() -> None:
+    """What clients send is taken; without a temperature answers stay greedy."""
+    plain = read(seed=3, top_p=0.5, response_format={"type": "text"})
+    assert plain.request.sampling.is_plain and plain.answers == 1
+    call = read(
+        temperature=0.7, top_p=0.9, top_k=40, min_p=0.1, seed=5, presence_penalty=1,
+        frequency_penalty=-1, repetition_penalty=1.1, logit_bias={"7": -100}, n=3, logprobs=True,
+        top_logprobs=2,
+    )  # fmt: skip
+    own = Sampling(0.7, 0.9, 40, 0.1, 5, 1, -1, 1.1, ((7, -100.0),), top_logprobs=2)
+    assert call.request.sampling == own
+    assert call.answers == 3 == len(call.columns) and not call.ignored
+    seeds = [read(temperature=1, seed=seed).request.sampling.seed for seed in (None, -1)]
+    assert len({*seeds}) == 2 and not {None, -1} & {*seeds}, "drawn, so that it can be reported"
+    assert read(response_format=formed({"not": {"type": "string"}})).request.sampling.grammar
+
+
+def test_pictures_belong_to_their_turns() -> None:
+    call = read([*CHAT, said("1"), *asked(SECOND, "Two?"), said("1"), user("Three?")])
+    assert [one.size for one in call.request.images] == [(64, 48), (48, 64)]
+    assert call.request.shown == (1, 1, 0) and len(call.pictures) == 2
+    assert read([user("Three?"), said("1"), *CHAT]).request.shown == (0, 1)
+    behind = read([user(SHOWN, SHOWN, text("Which?"))]).request
+    assert behind.messages == (Message("user", (PICTURE, PICTURE, "Which?")),)
+
+
+def test_every_role_has_its_place_and_neighbours_are_one() -> None:
+    chat = [
+        {"role": "developer", "content": "Be brief."},
+        user("Look:"),
+        user(SHOWN, text("It."), SHOWN, text("Look it"), text("up.")),
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": [text("It is 7."), SHOWN]},
+        {"role": "assistant", "function_call": {"name": "say", "arguments": {"b": 2}}},
+        {"role": "function", "name": "say", "content": "said"},
+        {"role": "assistant", "content": None, "refusal": "No."},
+        said("1"),
+        {"role": "system", "content": "In English."},
+        user("Well?"),
+    ]
+    assert read(chat).request.messages == (
+        Message("system", ("Be brief.",)),
+        Message("user", ("Look:", PICTURE, "It.", PICTURE, "Look it\nup.")),
+        Message("assistant", (), (ToolCall("find", '{"a": 1}'),)),
+        Message("tool", ("It is 7.", PICTURE), name="find"),
+        Message("assistant", (), (ToolCall("say", '{"b": 2}'),)),
+        Message("tool", ("said",), name="say"),
+        Message("assistant", ("No.\n1",)),
+        Message("system", ("In English.",)),
+        Message("user", ("Well?",)),
+    )
+
+
+def test_what_a_template_has_no_place_for_becomes_text() -> None:
+    chat = clean_messages([
+        Message("system", ("Be brief.",)),
+        Message("user", (PICTURE, "Look it up.")),
+        Message("assistant", ("Yes.",), (ToolCall("find", '{"a": 1}'),)),
+        Message("tool", ("7",), name="find"),
+        Message("system", ("In English.",)),
+    ])  # fmt: skip
+    call = 'Yes.\n<tool_call>\n{"name": "find", "arguments": {"a": 1}}\n</tool_call>'
+    result = '<tool_response name="find">\n7\n</tool_response>\nIn English.'
+    turns = (Message("user", (PICTURE, "Look it up.")), Message("assistant", (call,)))
+    last = Message("user", (result,))
+    assert shaped(chat, Form("anywhere")) == (Message("system", ("Be brief.",)), *turns, last)
+    assert shaped(chat, Form("nowhere")) == (
+        Message("user", ("Be brief.", PICTURE, "Look it up.")), *turns[1:], last
+    )  # fmt: skip
+    kept = shaped(chat, Form("first", tools=True))
+    assert kept[2:4] == chat[2:4] and kept[4] == Message("user", ("In English.",))
+    late = clean_messages([*turns, Message("system", ("A",)), Message("user", ("B",))])
+    assert shaped(late, Form("anywhere"))[2].role == "system"
+    assert shaped(late, Form("first"))[2] == Message("user", ("A\nB",))
+    shown = shaped([Message("system", ("Such:", PICTURE)), *turns], Form("anywhere"))
+    assert shown[0] == Message("user", ("Such:", PICTURE, PICTURE, "Look it up."))
+
+
+def test_detail_and_pixels() -> None:
+    both = [user(image(ADDRESS, detail="low"), image(ADDRESS, detail="high"), text("?"))]
+    call = read(both, Settings(), rotatek={"max_pixels": 90_000, "keep_channels": 0.5})
+    assert call.sizes == (Size(True, None, 90_000), Size(False, None, 90_000))
+    assert call.settings == Settings.of(keep_channels=0.5) and len(set(call.pictures)) == 2
+    plain = read().pictures
+    for detail in ("auto", "high", None):
+        assert read([user(text("What is it?"), image(ADDRESS, detail=detail))]).pictures == plain
+    sized = read(rotatek={"min_pixels": 9000})
+    assert sized.pictures != plain and sized.settings == USUAL
+
+
+def test_tools_are_told_or_named() -> None:
+    assert json.loads(read(tools=[TOOL]).request.tools) == [TOOL]
+    assert json.loads(read(functions=[TOOL["function"]]).request.tools)[0]["function"]["name"]
+    none = read(tools=[TOOL], tool_choice="none")
+    assert none.request.tools == "" and none.ignored == ("tools",)
+    assert read(tools=[], tool_choice="auto").ignored == ()
+
+
+# Values that a field may not have.
+BAD_VALUES: dict[str, list[Any]] = {
+    "temperature": [2.5, "warm"],
+    "top_p": [0],
+    "seed": [0.5],
+    "presence_penalty": [3],
+    "logit_bias": [{"yes": 1}],
+    "n": [0, MOST_ANSWERS + 1],
+    "logprobs": [5],
+    "top_logprobs": [5],
+    "tools": [[{"type": "function"}], "find"],
+    "tool_choice": ["required", {"type": "function", "function": {"name": "f"}}],
+    "response_format": [
+        {"type": "xml"}, formed({"type": "x"}), formed({"enum": []}),
+        formed({"$ref": "http://127.0.0.1/x"}), formed({"not": {"type": "string"}}, strict=True),
+        formed({"enum": ["x" * 100_000]}),
+    ],
+    "best_of": [2],
+    "modalities": [["text", "audio"]],
+    "max_completion_tokens": [0],
+    "max_tokens": ["7"],
+    "stop": [["x"] * (MOST_STOPS + 1), "", [1]],
+    "stream": ["yes"],
+    "stream_options": ["x"],
+    "rotatek": ["think"],
+    "model": [None, "gpt-4o", ["tiny"]],
+}  # fmt: skip
+BAD_SETTINGS: dict[str, Any] = {
+    "speed": 1, "channels": "magic", "keep_channels": 2, "max_pixels": 0.5,
+    "calibration": "/etc/passwd",
+}  # fmt: skip
+FIELDS = [({name: bad}, name) for name, values in BAD_VALUES.items() for bad in values]
+FIELDS += [({"rotatek": {name: bad}}, f"rotatek.{name}") for name, bad in BAD_SETTINGS.items()]
+FIELDS += [
+    ({"rotatek": {"min_pixels": 9000, "max_pixels": 8000}}, "rotatek.min_pixels"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), FIELDS, ids=lambda one: str(one)[:50])
+def test_a_value_that_a_field_may_not_have(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(errors.UserError) as refused:
+        read(**fields)
+    assert refused.value.param == param and "passwd" not in refused.value.message
+    assert refused.value.status == (404 if param == "model" else 400)
+
+
+FIRST: Final = "messages[0].content[1].image_url"
+LONG: Final = "x" * 400_001
+LARGE: Final = uri(Image.new("1", (3000, 3000)))
+BAD_MESSAGES: list[tuple[Any, type[errors.UserError], str]] = [
+    ([], errors.MessagesUnreadable, "messages"),
+    ("hello", errors.MessagesUnreadable, "messages"),
+    (["hello"], errors.MessagesUnreadable, "messages[0]"),
+    ([*CHAT, said("x")], errors.MessagesUnreadable, "messages"),
+    ([*CHAT, {"role": "critic", "content": "x"}], errors.MessagesUnreadable, "messages[1]"),
+    ([*CHAT, {"role": "user"}], errors.MessagesUnreadable, "messages[1]"),
+    ([{"role": "assistant", "tool_calls": [{}]}, *CHAT], errors.MessagesUnreadable, "messages[0]"),
+    ([user({"type": "input_audio"})], errors.PartUnsupported, "messages[0].content[0]"),
+    ([user({"type": "video_url"})], errors.PartUnsupported, "messages[0].content[0]"),
+    ([user({"type": "file"})], errors.FileNotGiven, "messages[0].content[0].file"),
+    ([user({"type": "text"})], errors.MessagesUnreadable, "messages[0].content[0]"),
+    (asked(ADDRESS, " "), errors.QuestionEmpty, "messages"),
+    (asked(ADDRESS, LONG), errors.QuestionDoesNotFit, "messages"),
+    ([{"role": "system", "content": LONG}, *CHAT], errors.SystemDoesNotFit, "messages"),
+    ([*CHAT, said(LONG), *CHAT], errors.HistoryDoesNotFit, "messages"),
+    (asked("https://example.org/a.png"), errors.ImageNotData, FIRST),
+    (asked("http://127.0.0.1/"), errors.ImageNotData, FIRST),
+    (asked("file:///etc/passwd"), errors.ImageNotData, FIRST),
+    (asked("assets/a.png"), errors.ImageNotData, FIRST),
+    (asked("data:image/png,abc"), errors.NotAnImage, FIRST),
+    (asked("data:image/png;base64,!!"), errors.ImageDamaged, FIRST),
+    (asked("data:image/png;base64,"), errors.ImageMissing, FIRST),
+    (asked("data:image/png;base64,aGVsbG8="), errors.NotAnImage, FIRST),
+    (asked(ADDRESS[:-60]), errors.ImageDamaged, FIRST),
+    (asked("data:image/png;base64," + "A" * 42_000_000), errors.ImageTooLarge, FIRST),
+    ([*CHAT, CHAT[0] | said("")|{"content": [SHOWN]}, *CHAT], errors.ImageOutOfPlace,
+     "messages[1].content[0]"),
+    ([user(image(ADDRESS, detail="banana"))], errors.SettingError,
+     "messages[0].content[0].image_url.detail"),
+    ([user(*[SHOWN] * (MAX_IMAGES + 1))], errors.TooManyImages, "messages"),
+    ([user(*[image(LARGE)] * 23)], errors.ImageTooManyPixels, "messages"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind", "param"), BAD_MESSAGES, ids=[row[1].code for row in BAD_MESSAGES]
+)
+def test_messages_that_are_no_chat(messages: Any, kind: Any, param: str) -> None:
+    with pytest.raises(kind) as refused:
+        read(messages)
+    assert refused.value.param == param and "passwd" not in refused.value.message
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"\xff\xfe\x00", b"[" * 100_000])
+def test_a_body_that_is_no_object(body: bytes) -> None:
+    with pytest.raises(errors.BodyUnreadable):
+        read_call(body, ["tiny"], USUAL)
+
+
+@pytest.mark.parametrize(
+    ("stops", "pieces", "shown"),
+    [
+        ([], ["ab", "c"], ["ab", "c"]),
+        (["c"], ["ab", "cd", "e"], ["ab", "", ""]),
+        (["END"], ["a E", "N", "D b"], ["a ", "", ""]),
+        (["END"], ["a E", "N", "x"], ["a ", "", "ENx"]),
+        (["aab"], ["a", "a", "a", "b"], ["", "", "a", ""]),
+        (["xy", "b"], ["ax", "by"], ["a", "x"]),
+    ],
+)
+def test_text_up_to_a_stop(stops: list[str], pieces: list[str], shown: list[str]) -> None:
+    held = StopText(stops)
+    assert [held.feed(piece) for piece in pieces] == shown
+    assert held.hit == any(stop in "".join(pieces) for stop in stops)
+    at_the_end = StopText(["END"])
+    assert at_the_end.feed("the EN") == "the " and at_the_end.rest() == "EN" and not at_the_end.hit
+
+
+def test_keys() -> None:
+    assert Keys().owner(None) == Keys([" ", ""]).owner("Bearer x")
+    keys = Keys(["a" * 16, "b" * 16])
+    assert keys.owner("Bearer " + "a" * 16) != keys.owner("bearer " + "b" * 16)
+    for wrong in (None, "Bearer ", "a" * 16, "Basic " + "a" * 16, "Bearer " + "a" * 15,
+                  "Bearer \udce9"):  # fmt: skip
+        with pytest.raises(errors.KeyUnknown):
+            keys.owner(wrong)
+    with pytest.raises(errors.SettingError):
+        Keys(["short"])
+
+
+# -- pictures as data URIs: the bytes count, not what is said of them ---------------------------
+
+
+def _png() -> bytes:
+    file = io.BytesIO()
+    Image.linear_gradient("L").resize((40, 30)).save(file, format="PNG")
+    return file.getvalue()
+
+
+PNG: Final = _png()
+PLAIN: Final = base64.b64encode(PNG).decode()
+SAFE: Final = base64.urlsafe_b64encode(PNG).decode()
+LINES: Final = base64.encodebytes(PNG).decode()
+WAYS: Final = [
+    f"data:image/png;base64,{LINES}",
+    f"data:image/png;base64,\t {PLAIN[:9]} \f\v{PLAIN[9:]}\n\n",
+    f"data:image/png;base64,{PLAIN.rstrip('=')}",
+    f"data:image/png;base64,{PLAIN.rstrip('=')}====",
+    f"data:image/png;base64,{SAFE.rstrip('=')}",
+    f"data:text/plain;charset=utf-8;base64,{PLAIN}",
+    f"data:,{PLAIN}",
+    f"data:base64,{PLAIN}",
+    f"data:image/png; base64,{PLAIN}",
+    f"data:image/png;name=a.png;base64,{PLAIN}",
+    f"DATA:IMAGE/PNG;BASE64,{PLAIN}",
+    f"\n data:image/png;base64,{PLAIN}",
+    f"data:image/png;base64,{quote(LINES, safe='')}",
+    f"data:image/png,{quote(PNG)}",
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: repr(way[:30]))
+def test_a_picture_is_read_by_its_content(way: str) -> None:
+    assert file_of({"url": way}) == file_of(way) == PNG
+
+
+@pytest.mark.parametrize(
+    "data", ["!!", "A", "AAAAA", "AA=A", PLAIN[:-9] + "é" + PLAIN[-8:], "\udce9", "A" * 5 + "%zz"]
+)
+def test_what_is_no_base64_is_refused_in_a_sentence(data: str) -> None:
+    with pytest.raises(errors.ImageDamaged, match="base64 cannot be read"):
+        file_of({"url": f"data:image/png;base64,{data}"})
+
+
+@pytest.mark.parametrize(
+    "address", ["", "http://x/a.png", "data:", "data:image/png;base64", None, 7, [], {"url": 1}],
+    ids=str,
+)  # fmt: skip
+def test_nothing_is_fetched(address: object) -> None:
+    with pytest.raises(errors.ImageNotData):
+        file_of(address)
+
+
+def test_a_file_is_bounded_before_and_after() -> None:
+    for data in ("A" * 42_000_000, " \n" * 10_000_000 + "A" * 42_000_000):
+        with pytest.raises(errors.ImageTooLarge):
+            file_of(f"data:image/png;base64,{data}")
+    assert file_of(f"data:image/png;base64,{PLAIN}{' ' * 14_000_000}") == PNG
+
+
+@examples(max_examples=200, deadline=None)
+@given(st.text(max_size=80), st.binary(max_size=45), st.booleans(), st.booleans())
+def test_any_address_is_bytes_or_a_refusal(
+    words: str, file: bytes, is_safe: bool, is_quoted: bool
+) -> None:
+    for address in (words, f"data:{words}", f"data:image/png;base64,{words}"):
+        try:
+            assert isinstance(file_of(address), bytes)
+        except errors.UserError as error:
+            assert error.message.endswith(".")
+    data = (base64.urlsafe_b64encode if is_safe else base64.b64encode)(file).decode()
+    assert file_of(f"data:x/y ; BASE64 ,{quote(data, safe='') if is_quoted else data}") == file
