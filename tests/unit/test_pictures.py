@@ -3,7 +3,8 @@
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from rotatek import errors
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed, prefill
@@ -26,14 +29,17 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import VisionZip
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures import Answer, Picture, Pictures
+from rotatek.pictures.indexing import made_ahead
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
-from tests.tiny import QWEN_TEMPLATE, TINY, tiny_llava, tiny_qwen
+from tests.questions import words
+from tests.tiny import QWEN_TEMPLATE, tiny_qwen
 
 FULL = Settings(channels=Full())
 BITS = Settings.of(smaller=8)
 QUESTION = "what is the <|im_end|> total?"
+KINDS = EVERY | {"a window of 64": partial(tiny_gemma3, window=64)}
 FORMS: dict[str, dict[str, Any]] = {
     "everything": {"channels": "full"},
     "channels": {"keep_channels": 0.25},
@@ -73,13 +79,15 @@ def read(reader: PictureReader, image: Image.Image) -> RotateKCache:
     return reader.read(images, reader.look(images))
 
 
-@pytest.mark.parametrize("family", [*TINY, *EVERY])
-@pytest.mark.parametrize("weigh_by", ["questions", "picture"])
+@pytest.mark.parametrize(
+    ("family", "weigh_by"),
+    [*((family, "questions") for family in KINDS), ("qwen2_5_vl", "picture")],
+)
 def test_where_nothing_is_compressed_a_stored_picture_is_exact(
     family: str, weigh_by: str, picture: fixtures.Picture
 ) -> None:
     """The two halves of the chat are its ids, and their logits those of the chat read at once."""
-    vlm = (TINY | EVERY)[family]()
+    vlm = KINDS[family]()
     image = picture(150, 120, seed=4)
     request = make_request(image, QUESTION, 4)
     pixels = vlm.look(request)
@@ -97,24 +105,16 @@ def test_where_nothing_is_compressed_a_stored_picture_is_exact(
         assert int(got.argmax()) == int(wanted.argmax())
 
 
-def test_a_window_forgets_the_general_questions_too(picture: fixtures.Picture) -> None:
-    """What was read behind the picture has no place in a layer that holds its last tokens only."""
-    vlm = tiny_gemma3(window=64)
-    image = picture(150, 120, seed=4)
-    cache = read(PictureReader(vlm, FULL), image)
-    torch.testing.assert_close(
-        stored(vlm, cache, "why?"), afresh(vlm, image, "why?"), atol=2e-4, rtol=2e-4
-    )
-
-
 def test_answers_are_those_of_the_uncompressed_model(
     engine: Engine, shown: list[Image.Image]
 ) -> None:
+    """Of each picture, and of a few pages in one prompt, with the positions of one prompt."""
     pictures = Pictures(engine, FULL)
-    names = [pictures.add(image) for image in shown]
-    found = pictures.ask(names, "what?", 8)
-    for image, answer in zip(shown, found, strict=True):
-        events = engine.answer(make_request(image, "what?", 8), BASELINE)
+    asked: list[Image.Image | list[Image.Image]] = [*shown, shown]
+    held = [pictures.add(images) for images in asked]
+    assert [page.pages for page in held] == [1, 1, 1, 3]
+    for images, answer in zip(asked, pictures.ask(held, "what?", 8), strict=True):
+        events = engine.answer(make_request(images, "what?", 8), BASELINE)
         (done,) = [event for event in events if isinstance(event, Finished)]
         assert (answer.text, answer.tokens) == (done.answer, done.new_tokens)
         assert math.isclose(answer.confidence, done.metrics["confidence"], rel_tol=1e-3)
@@ -181,16 +181,6 @@ def test_a_name_is_of_pixels_model_and_method(engine: Engine, shown: list[Image.
     smaller.images.size = {"shortest_edge": 56 * 56, "longest_edge": 112 * 112}
     assert own != PictureReader(smaller, BITS).name_of(images)
     assert own != PictureReader(engine.vlm, BITS, limit=500).name_of(images)
-
-
-def test_a_few_pages_are_one_picture(engine: Engine, shown: list[Image.Image]) -> None:
-    """In one prompt, with the positions of one prompt: exact as such."""
-    pictures = Pictures(engine, FULL)
-    page = pictures.add(shown)
-    (answer,) = pictures.ask(page, "what?", 8)
-    events = engine.answer(make_request(shown, "what?", 8), BASELINE)
-    (done,) = [event for event in events if isinstance(event, Finished)]
-    assert page.pages == 3 and answer.text == done.answer
 
 
 def test_a_template_that_begins_with_the_question_is_refused() -> None:
@@ -296,15 +286,11 @@ def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
     assert small.scheduler.running == 0 and small.admission.running == 0
 
 
-@pytest.mark.parametrize("given", [0, -1, "many", "2XB", "", "infGB", float("nan")])
-def test_bytes_that_are_none_are_refused(engine: Engine, given: Any) -> None:
-    with pytest.raises(errors.SettingError):
-        Pictures(engine, BITS, memory=given)
-
-
-def test_bytes_may_be_said_in_units(engine: Engine) -> None:
+def test_bytes_may_be_said_in_units_and_are_bytes(engine: Engine) -> None:
     assert Pictures(engine, BITS, memory="1.5 gb", disk="20MB").memory == 1_500_000_000
-    assert isinstance(Pictures(tiny_llava(), BITS).engine, Engine)
+    for given in (0, "many", "2XB", "infGB", float("nan")):
+        with pytest.raises(errors.SettingError):
+            Pictures(engine, BITS, memory=given)  # type: ignore[arg-type]
 
 
 def test_forgotten_is_gone(engine: Engine, shown: list[Image.Image], tmp_path: Path) -> None:
@@ -323,11 +309,7 @@ def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Ima
     held = [pictures.add(image) for image in shown]
     together = [answer.text for answer in pictures.ask(held, "What?", 9, own)]
     assert together == [pictures.ask(one, "What?", 9, own)[0].text for one in held]
-    greedy = [answer.text for answer in pictures.ask(held, "What?", 9)]
-    assert greedy != together
-    other = pictures.ask(held, "What?", 9, Sampling(temperature=1.0, seed=7))
-    assert [answer.text for answer in other] != together
-    pictures.close()
+    assert together != [answer.text for answer in pictures.ask(held, "What?", 9)]
 
 
 def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:
@@ -350,3 +332,54 @@ def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image
     pictures.close()
     pruned.close()
     assert engine.scheduler.running == 0 and engine.admission.running <= before
+
+
+@pytest.mark.parametrize("inference", [True, False])
+def test_a_copy_is_a_cache_of_its_own(
+    engine: Engine, shown: list[Image.Image], inference: bool
+) -> None:
+    """Questions to copies change neither the picture nor each other, in and out of inference."""
+    vlm = engine.vlm
+    cache = read(PictureReader(vlm, BITS), shown[0])
+    before = [tensor.clone() for _, tensor in cache.tensors()]
+    ids, behind = words(20, 1), cache.notes.next_position
+    with torch.inference_mode(inference), torch.no_grad():
+        one, other = cache.fork(20), cache.fork(20)
+        for layer, own in zip(key_layers(one), key_layers(cache), strict=True):
+            assert layer.store is own.store
+        wanted = feed(vlm, ids, behind, one)[0]
+        assert torch.equal(feed(vlm, ids, behind, cache.fork())[0], wanted)
+    with torch.no_grad():  # as a program calls the model
+        positions = vlm.positions_at((behind[:, None] + torch.arange(20)).flatten())
+        positions = positions[..., 0].unflatten(-1, ids.shape)
+        out = vlm.model(input_ids=ids, position_ids=positions, **with_cache(vlm.model, other))
+    torch.testing.assert_close(out.logits[:, -1].float(), wanted, atol=1e-4, rtol=1e-4)
+    for (_, tensor), was in zip(cache.tensors(), before, strict=True):
+        assert torch.equal(tensor, was)
+
+
+def test_what_is_made_ahead_comes_in_order_and_ends_in_order() -> None:
+    made, ended = list[int](), threading.Event()
+
+    def items() -> Generator[int]:
+        try:
+            for number in range(4):
+                made.append(number)
+                yield number
+            raise ValueError("the fifth")
+        finally:
+            ended.set()
+
+    found = list[int]()
+    with pytest.raises(ValueError, match="the fifth"):
+        for number in made_ahead(items()):
+            found.append(number)
+            assert len(made) <= number + 2
+    assert found == made == [0, 1, 2, 3] and ended.is_set()
+    made.clear()
+    ended.clear()
+    some = made_ahead(items())
+    assert next(some) == 0
+    some.close()  # waits for the one that is being made
+    assert ended.is_set() and len(made) <= 2
+    assert list(made_ahead(one for one in "")) == []

@@ -1,33 +1,89 @@
-"""A trace: its queries are the answer's, its ingredients one head's own, its size capped."""
+"""Records of an answer: a trace's figures and a column's attention agree with the caches."""
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
+from kernels.reference import Text, Visual, attend_reference, project_query
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Finished
+from rotatek.engine.events import Event, Finished
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
+from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
+from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.inspect.trace import Trace, TraceRecorder
+from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK, ThinK
 from rotatek.methods.settings import BASELINE, Settings
+from tests.families import EVERY
+from tests.fixtures import Picture, present
+
+D = 32  # of the tiny model's heads
+METHODS = [
+    # OSCAR turns a layer's heads alike, which no head's figure knows
+    *(kind() for kind in CHANNELS.values() if kind.name != "oscar"),
+    RotateK(weighting="none"),
+    SparK(recovery="mean"),
+]
 
 
-def traced(engine: Engine, settings: Settings, tokens: int) -> tuple[Trace, RotateKCache]:
-    """One run by hand: its trace, and the cache it left."""
-    torch.manual_seed(0)
-    image = Image.effect_noise((168, 112), 90).convert("RGB")
+def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, RotateKCache]:
+    """One run by hand: its trace of every visual token, and the cache it left."""
+    noise = np.random.default_rng(3).integers(0, 255, (6, 4, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((112, 168))
     prompt = engine.vlm.prompt(make_request(image, "Which?", tokens), 4096)
     embedded = engine.vlm.embed(prompt, settings.pruning)
-    recorder = TraceRecorder(16)
+    recorder = TraceRecorder(512)
     cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
     logits, _ = prefill(engine.vlm, embedded, cache)
     list(decode(engine.vlm, embedded, cache, logits, tokens))
-    rows = cache.plan.kept_rows
-    kept = None if rows is None else rows[0][prompt.visual[0]].numpy()
-    return recorder.finish((Grid(4, 6),), prompt.visual_tokens, kept), cache
+    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_a_heads_scores_and_masks_are_those_of_a_real_cache(
+    engine: Engine, method: ChannelMethod
+) -> None:
+    stored = method.with_keep(0.25)
+    if isinstance(stored, RotateK):  # a basis that figures too find in the end
+        stored = RotateK(0.25, stored.weighting, solver="eigh")
+    trace, cache = traced(engine, Settings(channels=stored))
+    k = round(D * stored.key_share)
+    generator = torch.Generator().manual_seed(0)
+    for layer, head in ((0, 1), (2, 0), (3, 1)):
+        visual = cache.layers[layer].store.read()
+        query = torch.randn(1, visual.values.shape[1], 1, 5, D, generator=generator)
+        projected, bias = project_query(query, visual)
+        scores = projected @ visual.keys[:, :, None].transpose(-1, -2)
+        if bias is not None:
+            scores = scores + bias.reshape(*scores.shape[:-1], 1)
+        states = trace.head(layer, head)
+        shown = query[0, head, 0] @ method.reconstruction(states, k).T
+        # a trace holds Keys in float16
+        off = (shown - scores[0, head, 0]).norm() / scores[0, head, 0].norm()
+        assert off < 2e-2, (layer, head, float(off))
+        for most in (1, k, D) if stored.drops_channels else ():
+            one = stored.with_keep(most / D).for_figures().compress(states.as_layer())
+            mask = trace_analysis.masks(trace, layer, head, {"it": stored}, most)["it"]
+            assert mask.shape == states.keys.shape and (mask.sum(1) == most).all()
+            assert mask.sum() == one.visual.keys.numel()
+
+
+def test_masks_are_the_channels_that_are_stored_not_only_as_many(engine: Engine) -> None:
+    trace, _ = traced(engine, Settings.of(keep_channels=0.25))
+    states = trace.head(2, 1)
+    masks = trace_analysis.masks(trace, 2, 1, trace_analysis.compared(RotateK()), 8)
+    index = present(ThinK(0.25).compress(states.as_layer()).visual.index)[0, 0]
+    assert np.flatnonzero(masks["think"][0]).tolist() == index.tolist()
+    dense = SparK(0.25).compress(states.as_layer()).read().keys[0, 0]
+    kept = torch.from_numpy(masks["spark"])
+    assert torch.equal(dense[kept], states.keys[kept])
+    assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
 
 
 def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> None:
@@ -42,34 +98,88 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
         query = torch.from_numpy(rows.astype("float32"))
         small = (query @ visual.basis[0, head].float()) @ visual.keys[0, head].float().T
         scores = (small + (query @ visual.mean[0, head])[:, None]) * query.shape[-1] ** -0.5
-        seen = scores.mean(0)[torch.from_numpy(trace.layers[layer].token).long()]
-        assert torch.allclose(torch.from_numpy(view.approximate), seen, atol=1e-2)
-        assert view.attention.sum() == pytest.approx(1, abs=1e-4)
-        assert view.score_error > 0
+        assert torch.allclose(torch.from_numpy(view.approximate), scores.mean(0), atol=1e-2)
+        assert view.attention.sum() == pytest.approx(1, abs=1e-4) and view.score_error > 0
+    whole = trace_analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
+    assert whole.score_error < 1e-3
 
 
-def test_a_head_s_ingredients_are_its_group_s_and_its_own(engine: Engine) -> None:
+def test_a_heads_ingredients_are_its_groups_and_its_own(engine: Engine) -> None:
     trace, cache = traced(engine, Settings.of(channels="full"), 3)
     assert trace.shape == (4, 2)
     for layer, head in ((0, 0), (3, 1)):
         states, whole = trace.head(layer, head), cache.layers[layer].store.visual.keys[0, head]
-        seen = whole[torch.from_numpy(trace.layers[layer].token).long()]
-        assert torch.allclose(states.keys, seen, rtol=2e-3, atol=2e-3)
-        assert states.queries.shape == (7, trace.layers[layer].queries.shape[1], 32)
+        assert torch.allclose(states.keys, whole, rtol=2e-3, atol=2e-3)
+        assert states.queries.shape == (7, trace.layers[layer].queries.shape[1], D)
         assert torch.allclose(states.mean, whole.mean(0), atol=1e-4)
         centred = whole - whole.mean(0)
         assert torch.allclose(states.covariance, centred.T @ centred, rtol=1e-3, atol=1e-2)
         assert torch.equal(trace.query(layer, head, 0), states.queries[:, -1])
 
 
-def test_what_follows_the_answer_is_not_recorded(engine: Engine) -> None:
-    request = make_request(Image.new("RGB", (112, 112), "teal"), "Which?", 5)
-    columns = {"whole": BASELINE, "r": Settings()}
-    done = [e for e in engine.compare(request, columns) if isinstance(e, Finished)]
-    (trace,) = [e.trace for e in done if e.trace is not None]
+def finished(events: list[Event]) -> dict[str, Finished]:
+    return {event.column: event for event in events if isinstance(event, Finished)}
+
+
+def test_what_follows_the_answer_is_not_recorded(engine: Engine, picture: Picture) -> None:
+    request = make_request(picture(112, 112), "Which?", 5)
+    done = finished(list(engine.compare(request, {"whole": BASELINE, "r": Settings()})))
+    (trace,) = [e.trace for e in done.values() if e.trace is not None]
     assert len(trace.steps) <= 6 and trace.layers[0].answer.shape[0] == len(trace.steps) - 1
     assert 0 < trace.nbytes < 4_000_000
     recorder = TraceRecorder(8, done=True)
     recorder.layers = [None]  # type: ignore[list-item]
     recorder.step(0, torch.zeros(1, 2, 1, 4))
     assert not recorder.answer.rows and not recorder.answer.steps
+
+
+def test_weights_are_those_of_the_attention() -> None:
+    """Values that name their token turn the attention's output into its weights."""
+    torch.manual_seed(0)
+    d, text, visual = 16, 4, 9
+    keys, queries = torch.randn(1, 2, visual + text, d), torch.randn(1, 4, 3, d)
+    names = torch.eye(d)[None, None, : visual + text].expand(1, 2, -1, -1)
+    parts = [(part[:, :, :visual], part[:, :, visual:]) for part in (keys, names)]
+    seen = Visual(parts[0][0], parts[1][0])
+    others = Text(parts[0][1], parts[1][1])
+    found = weights(queries[0], seen, others, steps=(0, 1, 2), fed=2)
+    expected = attend_reference(queries, seen, others, d**-0.5)[0, :, :, :visual].mean(0)
+    assert np.allclose(found, expected.numpy(), atol=1e-6)
+
+
+def rows(seen: AnswerAttention | None) -> NDArray[np.float64]:
+    return present(seen).cells.astype(float) / 255
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
+def test_every_method_attends_where_its_own_cache_leads(family: str, picture: Picture) -> None:
+    """A further question has attention of its own."""
+    engine, talk = Engine(EVERY[family]()), Conversation()
+    columns = {"plain": BASELINE, "lossless": Settings.of(keep_channels=1.0)} | {
+        name: Settings.of(tokens="fastv", keep_tokens=0.4, channels=name) for name in CHANNELS
+    }
+    request = make_request(picture(150, 120, seed=1), "Which?", 6)
+    found = finished(list(engine.compare(request, columns, conversation=talk)))
+    seen = {name: rows(event.attention) for name, event in found.items()}
+    assert np.abs(seen["plain"] - seen["lossless"]).max() < 0.02
+    for name, one in seen.items():
+        assert one.shape == (len(present(found[name].attention).steps), seen["plain"].shape[1])
+        assert (one.max(axis=1) == 1).all()
+    assert (seen["plain"] == 0).all(0).mean() < (seen["full"] == 0).all(0).mean()
+    later = finished(list(engine.follow(talk, "And which?", 6)))
+    for name in ("plain", "rotatek"):
+        assert present(later[name].attention).steps[0] == 0
+        assert not np.array_equal(rows(later[name].attention), seen[name])
+    talk.close()
+
+
+def test_long_answers_are_recorded_thinly() -> None:
+    recorder = AnswerAttentionRecorder.of(3)
+    assert recorder.first == 2
+    for token in range(500):
+        for layer in range(3):
+            recorder.see(layer, torch.zeros(1, 2, 5 if token == 0 else 1, 4))
+    steps, rows = recorder.recorded.steps, recorder.recorded.rows
+    assert steps[0] == 0 and len(steps) <= MAX_STEPS + 1
+    assert list(rows) == [2] and len(rows[2]) == len(steps)
+    assert len(set(np.diff(steps))) == 1
