@@ -7,7 +7,6 @@ import pytest
 
 from rotatek.inputs.request import open_image
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo, doubt
-from rotatek.service.model_list import load_examples
 
 
 def landscape(seed: int) -> np.ndarray:
@@ -26,24 +25,21 @@ def landscape(seed: int) -> np.ndarray:
 
 def test_landscapes_are_photographs_and_documents_are_not(root: Path) -> None:
     assert all(any_photo([landscape(seed)]) for seed in range(6))
-    paths = sorted((root / "assets" / "suite").glob("[du]*.webp"))[::8]
-    assert len(paths) == 30 and not any_photo(open_image(path) for path in paths)
-    for example in load_examples(root / "assets" / "examples"):
-        assert not any_photo([open_image(example.image)]), example.title
+    documents = [*sorted((root / "assets" / "suite").glob("[du]*.webp"))[::16]]
+    documents += (root / "assets" / "examples").glob("*.png")
+    assert len(documents) > 20 and not any_photo(open_image(path) for path in documents)
 
 
 @pytest.mark.parametrize(
     ("model", "answer", "confidence", "photo", "shown", "said"),
     [
         ("pocket", "x", 0.99, False, True, ""),
-        ("pocket", "x", 0.9, False, True, UNSURE_NOTE),
         ("pocket", "Not in the image.", 0.9, False, True, UNSURE_NOTE),
         ("pocket-smol", "x", 0.97, False, True, ""),
         ("pocket", "x", 0.99, True, True, PHOTO_NOTE),
         ("pocket", "Not in the image.", 0.6, True, True, ""),
         ("pocket", "x", 0.99, False, False, TEXT_NOTE),
         ("pocket", "", None, True, True, ""),
-        ("qwen2.5-vl-7b", "x", 0.1, True, True, ""),
         ("qwen2.5-vl-7b", "x", 0.1, True, False, ""),
     ],
 )
