@@ -29,37 +29,21 @@ SOURCES = (
 LARGEST = 70_000_000  # bytes of a wheel: two embedded models, and little else
 MADE_FOR_INSIDE = re.compile(r"(kernels|viz)(\.\w+)+")  # a module's name, as a string to import
 
-# What a program does with the library: its own model, `generate` with the cache, a figure.
+# What a program does with the library: its own model, `generate` with the cache, a figure. Then it
+# imports every module by its name, but those of lmms-eval, which the wheel does not bring.
 PROGRAM = """
-import json, numpy, torch, rotatek, rotatek.paths
+import importlib, json, numpy, pkgutil, sys, torch, rotatek, rotatek.paths
 from pathlib import Path
 from rotatek.viz import spectrum
-engine = rotatek.Engine("pocket")
+vlm = rotatek.load("pocket")
 request = rotatek.make_request(rotatek.open_image(Path("picture.png")), "What is the total?", 16)
-prompt = engine.vlm.prompt(request)
+prompt = vlm.prompt(request)
 inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
 inputs["attention_mask"] = torch.ones_like(prompt.ids)
 inputs["mm_token_type_ids"] = prompt.visual.int()
-options = {"max_new_tokens": 16, "do_sample": False}
-sizes = []
-for keep in (1.0, 0.25):
-    settings = rotatek.Settings.from_dict({"keep_channels": keep})
-    cache = rotatek.RotateKCache(engine.vlm.model, inputs, settings)
-    engine.vlm.model.generate(**inputs, **options, cache=cache)
-    sizes.append(cache.bytes().total)
-*_, last = engine.answer(request, settings)
-covariance = last.trace.layers[0].covariance[0]
-drawing = spectrum.draw(numpy.linalg.eigvalsh(covariance)[::-1], 32)
-print(json.dumps({
-    "from": [rotatek.__file__, spectrum.__file__, str(rotatek.paths.assets())],
-    "sizes": sizes, "answer": last.answer, "reading": drawing.reading,
-}))
-"""
-
-# Every module by its name. Three need what the wheel does not bring: lmms-eval.
-IMPORTS = """
-import importlib, json, pkgutil, sys
-import transformers, rotatek
+cache = rotatek.RotateKCache(vlm.model, inputs, rotatek.Settings.of(keep_channels=0.25))
+ids = vlm.model.generate(**inputs, max_new_tokens=16, do_sample=False, cache=cache)
+drawing = spectrum.draw(numpy.arange(128.0)[::-1], 32)
 failed = {}
 for module in pkgutil.walk_packages(rotatek.__path__, "rotatek."):
     if "lmms" in module.name or "plugin" in module.name or module.name.endswith("__main__"):
@@ -68,8 +52,12 @@ for module in pkgutil.walk_packages(rotatek.__path__, "rotatek."):
         importlib.import_module(module.name)
     except Exception as error:
         failed[module.name] = repr(error)
-tops = sorted({name.partition(".")[0] for name in sys.modules} & {"kernels", "viz", "tests", "app"})
-print(json.dumps({"failed": failed, "tops": tops}))
+print(json.dumps({
+    "from": [rotatek.__file__, spectrum.__file__, str(rotatek.paths.assets())],
+    "share": cache.bytes().total / vlm.full_bytes(ids.shape[1]), "reading": drawing.reading,
+    "answer": vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:]), "failed": failed,
+    "tops": sorted({n.partition(".")[0] for n in sys.modules} & {"kernels", "viz", "tests", "app"}),
+}))
 """
 
 
@@ -133,24 +121,32 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(wheel, sdist, run)
 
 
-def test_the_wheel_holds_one_package_and_its_data(installed: Installed) -> None:
+def test_the_files_hold_one_package_and_its_data(installed: Installed, tmp_path: Path) -> None:
+    """`python -m build` makes the wheel from the archive, and an index takes both."""
     size = installed.wheel.stat().st_size
     assert size < LARGEST, f"{size:,} bytes"
     with zipfile.ZipFile(installed.wheel) as archive:
         names = archive.namelist()
         top = archive.read(next(n for n in names if n.endswith("top_level.txt"))).decode()
+        told = archive.read(next(n for n in names if n.endswith("/METADATA"))).decode()
     assert top.split() == ["rotatek"]
     version = f"rotatek-{rotatek.__version__}"
     assert {name.partition("/")[0] for name in names} == {"rotatek", f"{version}.dist-info"}
     inside = {name.removeprefix("rotatek/") for name in names}
-    scripts = ("style.css", "page.js", "figures.js")
-    for name in (*scripts, "examples/index.json"):
+    for name in ("style.css", "page.js", "figures.js", "examples/index.json"):
         assert f"assets/{name}" in inside
     for model in ("pocket", "pocket-smol"):
         own = {path.name for path in (ROOT / "assets" / model).glob("*")}
         assert {f"assets/{model}/{name}" for name in own} <= inside
-    unwanted = ("pocket/", "benchmarks/attention", "assets/fonts")
-    assert not [name for name in inside if name.startswith(unwanted)]
+    with tarfile.open(installed.sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "kernels/dispatch.py", "assets/pocket/config.json"} <= inside
+    assert not [name for name in inside if name.startswith("tests/")]
+    _, _, readme = told.partition("\n\n")
+    assert readme.startswith("# RotateK\n") and "](assets/" not in readme
+    files = (installed.wheel, installed.sdist)
+    said = checked(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=tmp_path)
+    assert said.count("PASSED") == 2
 
 
 def test_no_module_imports_a_package_of_the_checkout(installed: Installed) -> None:
@@ -170,25 +166,6 @@ def test_no_module_imports_a_package_of_the_checkout(installed: Installed) -> No
                 assert not MADE_FOR_INSIDE.fullmatch(node.value), f"{name}: {node.value!r}"
 
 
-def test_the_source_archive_builds_that_wheel(installed: Installed) -> None:
-    """`python -m build` makes the wheel from the archive, so what is in one was in the other."""
-    with tarfile.open(installed.sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"setup.py", "kernels/dispatch.py", "assets/pocket/config.json", "CHANGELOG.md"} <= names
-    assert not [name for name in names if name.startswith(("pocket/", "tests/"))]
-
-
-def test_an_index_takes_both(installed: Installed, tmp_path: Path) -> None:
-    files = (installed.wheel, installed.sdist)
-    said = checked(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=tmp_path)
-    assert said.count("PASSED") == 2
-    with zipfile.ZipFile(installed.wheel) as archive:
-        name = next(n for n in archive.namelist() if n.endswith("/METADATA"))
-        _, _, readme = archive.read(name).decode().partition("\n\n")
-    assert readme.startswith("# RotateK\n")
-    assert "](assets/" not in readme
-
-
 def test_ask_answers_from_the_wheel(installed: Installed) -> None:
     question = "What is the name of the shop?"
     result = installed.run("rotatek", "ask", "picture.png", question)
@@ -196,25 +173,15 @@ def test_ask_answers_from_the_wheel(installed: Installed) -> None:
     assert result.stderr == ""
 
 
-def test_a_program_generates_and_draws_from_the_wheel(installed: Installed) -> None:
+def test_a_program_generates_draws_and_imports_every_module(installed: Installed) -> None:
+    """With transformers, which searches for a package named kernels."""
     result = installed.run("python", "-c", PROGRAM)
     assert result.returncode == 0, result.stderr
     said = json.loads(result.stdout)
     for path in said["from"]:
         assert "site-packages" in path and not Path(path).is_relative_to(ROOT)
-    whole, quarter = said["sizes"]
-    assert 0 < quarter < whole
-    assert "20.10" in said["answer"]
-    assert said["reading"]
-
-
-def test_every_module_can_be_imported_and_no_name_is_taken(installed: Installed) -> None:
-    """With transformers, which searches for a package named kernels."""
-    result = installed.run("python", "-c", IMPORTS)
-    assert result.returncode == 0, result.stderr
-    said = json.loads(result.stdout)
-    assert said["tops"] == []
-    assert said["failed"] == {}
+    assert 0 < said["share"] < 0.8 and "20.10" in said["answer"] and said["reading"]
+    assert said["tops"] == [] and said["failed"] == {}
 
 
 def test_imports_are_changed_where_python_finds_them() -> None:
@@ -223,24 +190,20 @@ def test_imports_are_changed_where_python_finds_them() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
 
-    source = (
-        '"""é: from kernels import this."""\n'
-        "import viz, kernels.reference as truth\n"
-        "from kernels import dispatch  # from viz\n"
-        "from . import viz as own\n"
-        "if True: from viz.theme import size; x = 'import kernels'\n"
-        "from kernels_of_others import y\n"
-    )
-    expected = (
-        '"""é: from kernels import this."""\n'
-        "import rotatek.viz as viz, rotatek.kernels.reference as truth\n"
-        "from rotatek.kernels import dispatch  # from viz\n"
-        "from . import viz as own\n"
-        "if True: from rotatek.viz.theme import size; x = 'import kernels'\n"
-        "from kernels_of_others import y\n"
-    )
-    assert script.renamed(source.encode(), "module.py").decode() == expected
-    assert script.renamed(expected.encode(), "module.py").decode() == expected
+    changed = {
+        '"""é: from kernels import this."""': '"""é: from kernels import this."""',
+        "import viz, kernels.reference as truth":
+            "import rotatek.viz as viz, rotatek.kernels.reference as truth",
+        "from kernels import dispatch  # from viz":
+            "from rotatek.kernels import dispatch  # from viz",
+        "from . import viz as own": "from . import viz as own",
+        "if True: from viz.theme import size; x = 'import kernels'":
+            "if True: from rotatek.viz.theme import size; x = 'import kernels'",
+        "from kernels_of_others import y": "from kernels_of_others import y",
+    }  # fmt: skip
+    for before, after in changed.items():
+        for text in (before, after):
+            assert script.renamed(f"{text}\n".encode(), "module.py").decode() == f"{after}\n"
     for unclear in (b"import kernels.reference\n", b"from  kernels import dispatch\n"):
         with pytest.raises(SyntaxError, match="line 1: write"):
             script.renamed(unclear, "module.py")

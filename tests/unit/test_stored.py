@@ -11,7 +11,7 @@ import pytest
 import torch
 import zstandard
 from PIL import Image
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
@@ -176,29 +176,19 @@ FOREIGN, DAMAGED = errors.CacheFileForeign, errors.CacheFileDamaged
 VERSION, OTHER = errors.CacheFileVersion, errors.CacheOfAnotherModel
 BAD: dict[str, tuple[Callable[[bytes], bytes], type[errors.UserError]]] = {
     "empty": (lambda _: b"", FOREIGN),
-    "a picture": (lambda _: b"\x89PNG\r\n\x1a\n" + bytes(99), FOREIGN),
-    "zeros": (lambda _: bytes(500), FOREIGN),
     "a frame of something else": (lambda _: _zeros(b"text" * 9), FOREIGN),
-    "other numbers": (lambda _: _zeros(save({"x": torch.ones(3)})), FOREIGN),
     "version 6": (lambda _: b"RTKCACHE\6\0\0\0" + bytes(99), VERSION),
-    "version 1": (lambda _: b"RTKCACHE\1\0\0\0", VERSION),
     "a later one": (lambda d: edited(d, lambda h: h.update(version=99)), VERSION),
     "another model": (lambda d: edited(d, lambda h: h.update(owner="x")), OTHER),
     "larger than memory": (lambda _: _zeros(bytes(1 << 26)), DAMAGED),
-    "a byte more": (lambda d: d + b"\0", DAMAGED),
     "another frame behind": (lambda d: d + d, DAMAGED),
-    "no owner": (lambda d: edited(d, lambda h: h.pop("owner")), VERSION),
     "no such row": (lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(0, "x")), VERSION),
-    "before a row": (lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(1, -16)), VERSION),
     "behind a row": (
         lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(1, 1 << 40)), VERSION,
     ),
     "larger than a row": (
         lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(2, [1 << 40])),
         VERSION,
-    ),
-    "sizes below nothing": (
-        lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(2, [-1, -1])), VERSION,
     ),
     "no such tensor": (
         lambda d: edited(d, lambda h: _layer(h)["text"]["keys"].update(of=9999)), VERSION,
@@ -211,8 +201,6 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], type[errors.UserError]]] = {
         lambda d: edited(d, lambda h: _layer(h)["store"]["of"]["visual"]["of"].update(tokens=9999)),
         VERSION,
     ),
-    "no layers": (lambda d: edited(d, lambda h: h["content"].update(layers=[])), VERSION),
-    "no settings": (lambda d: edited(d, lambda h: h["content"].pop("settings")), VERSION),
     "no such method": (
         lambda d: edited(d, lambda h: h["content"]["settings"].update(channels="x")),
         errors.SettingError,
@@ -275,10 +263,7 @@ def test_without_the_coder_a_sentence_says_what_to_install(
         RotateKCache.load(tmp_path / "any", qwen.model)
 
 
-TYPES = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-    torch.bfloat16, torch.float32, torch.float64,
-)  # fmt: skip
+TYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.bfloat16, torch.float64)
 
 
 def test_numbers_of_every_type_come_back(qwen: VisionLanguageModel, tmp_path: Path) -> None:
