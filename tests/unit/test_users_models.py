@@ -1,0 +1,614 @@
+"""Models of one's own: left as they were, in wrappers, offloaded, called in unusual ways; right, or
+refused in a sentence."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import cpu_offload, disk_offload, dispatch_model
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.cache_utils import DynamicCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.errors import CacheNotStorable, ModelUnsupported, ModeUnsupported, SettingError
+from rotatek.inputs.request import make_request
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
+from tests.families import (
+    tiny_gemma3,
+    tiny_gemma4,
+    tiny_qwen35,
+)
+from tests.fixtures import Picture
+from tests.tiny import tiny_llava, tiny_qwen
+
+FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
+    "qwen2_5_vl": tiny_qwen,
+    "llava_next": tiny_llava,
+    "gemma3": lambda: tiny_gemma3(window=16),
+    "qwen3_5": tiny_qwen35,
+    "gemma4": lambda: tiny_gemma4(window=16, global_head_dim=32),
+}
+GREEDY: dict[str, Any] = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
+TOLD = GREEDY | {"output_logits": True, "return_dict_in_generate": True}
+Inputs = dict[str, Tensor]
+
+
+def untouched(vlm: VisionLanguageModel, attention: str = "sdpa") -> PreTrainedModel:
+    """The same weights in an unprepared model."""
+    config = copy.deepcopy(vlm.model.config)
+    model = type(vlm.model)._from_config(config, attn_implementation=attention)
+    model.load_state_dict(vlm.model.state_dict())
+    model.generation_config = copy.deepcopy(vlm.model.generation_config)
+    return model.eval()
+
+
+def asked(vlm: VisionLanguageModel, picture: Picture, question: str = "what?") -> Inputs:
+    prompt = vlm.prompt(make_request(picture(100, 80), question, 8))
+    inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
+    if "qwen" in vlm.family or vlm.family == "gemma4":
+        inputs["mm_token_type_ids"] = prompt.visual.int()
+    if vlm.family == "gemma3":
+        inputs["token_type_ids"] = prompt.visual.int()
+    return inputs | prompt.pixels.tensors
+
+
+def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
+    """Let a compressed cache fill and answer."""
+    cache = RotateKCache(model, inputs, Settings.of(**options or {"keep_channels": 0.25}))
+    return model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+
+
+def written(model: PreTrainedModel) -> list[Any]:
+    """Everything that may be written to a model: of each module its class, names, values that are
+    no parts of it, and hooks. What `generate` itself remembers is left out."""
+    found: list[Any] = [model.config.to_dict(), model.generation_config.to_dict()]
+    for name, module in model.named_modules():
+        own = {key: value for key, value in vars(module).items() if key != "rope_deltas"}
+        parts = {key: dict(part) for key, part in own.items() if isinstance(part, dict)}
+        others = {key: id(value) for key, value in own.items() if key not in parts}
+        found.append((name, type(module), list(own), parts, others))
+    return found
+
+
+def pickled(model: PreTrainedModel) -> bytes | None:
+    """A model as bytes; None where transformers' own hooks on it forbid that."""
+    model.base_model.rope_deltas = None  # of the latest prompt of Qwen's models
+    try:
+        return pickle.dumps(model)
+    except AttributeError as error:
+        assert "output_capturing_hook" in str(error)
+        return None
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal outputs of a model, down to the last bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        mine, others = one[name], other[name]
+        if isinstance(mine, Tensor):
+            assert torch.equal(mine, others), name
+        elif isinstance(mine, tuple):
+            assert len(mine) == len(others), name
+            assert all(torch.equal(a, b) for a, b in zip(mine, others, strict=True)), name
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_use_is_as_if_nothing_had_happened(
+    family: str, attention: str, picture: Picture
+) -> None:
+    vlm = FAMILIES[family]()
+    inputs = asked(vlm, picture)
+    model, other = untouched(vlm, attention), untouched(vlm, attention)
+    with torch.no_grad():
+        used(model, inputs)
+        used(model, inputs, tokens="fastv", keep_tokens=0.5)
+        watched = {"output_attentions": attention == "eager", "output_hidden_states": True}
+        assert_same(model(**inputs, **watched), other(**inputs, **watched))
+        plain = other.generate(**inputs, **TOLD)
+        assert_same(model.generate(**inputs, **TOLD), plain)
+    lossless = RotateKCache(model, inputs, Settings.of(channels="full"))
+    ours = model.generate(**inputs, **with_cache(model, lossless), **TOLD)
+    assert torch.equal(plain.sequences, ours.sequences)
+    for one, mine in zip(plain.logits, ours.logits, strict=True):
+        torch.testing.assert_close(one, mine, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"), [*((name, "sdpa") for name in FAMILIES), ("qwen2_5_vl", "of_my_own")]
+)
+def test_nothing_is_written_to_a_model(
+    family: str, attention: str, picture: Picture, tmp_path: Path
+) -> None:
+    """Not while a cache lives, nor after an error, nor when all are gone."""
+    AttentionInterface.register("of_my_own", sdpa_attention_forward)  # as programs of others do
+    AttentionMaskInterface.register("of_my_own", sdpa_mask)
+    vlm = FAMILIES[family]()
+    inputs, model = asked(vlm, picture), untouched(vlm, attention)
+    model.generate(**inputs, **GREEDY)  # transformers leaves hooks of its own on some
+    before, data = written(model), pickled(model)
+    cache = RotateKCache(model, inputs, Settings.of(smaller=16))
+    assert written(model) == before
+    model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    assert cache.bytes().shared > 0  # output metrics, which live beside the model
+    assert written(model) == before and pickled(model) == data
+    used(model, inputs, tokens="fastv", keep_tokens=0.5)
+    with pytest.raises((TypeError, ValueError)):  # no tensor at all
+        model(**with_cache(model, RotateKCache(model, inputs, Settings())))
+    assert written(model) == before and pickled(model) == data
+    made = copy.deepcopy(model)
+    assert [one[:3] for one in written(made)[2:]] == [one[:3] for one in before[2:]]
+    files = []
+    for number, one in enumerate((model, untouched(vlm, attention))):
+        one.save_pretrained(tmp_path / str(number))
+        folder = sorted((tmp_path / str(number)).iterdir())
+        files.append({path.name: path.read_bytes() for path in folder})
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "gemma3"])
+def test_rows_are_dropped_alike_whatever_mask_a_model_makes(family: str, picture: Picture) -> None:
+    vlm = FAMILIES[family]()
+    inputs = asked(vlm, picture)
+    padded = {
+        name: torch.nn.functional.pad(part, (3, 0)) if part.shape == inputs["input_ids"].shape
+        else part for name, part in inputs.items()
+    }  # fmt: skip
+    for given in (inputs, padded):
+        said = [
+            used(untouched(vlm, attention), given, tokens="fastv", keep_tokens=0.4)
+            for attention in ("eager", "sdpa")
+        ]
+        assert torch.equal(*said)
+
+
+def test_a_model_may_change_its_attention(picture: Picture) -> None:
+    """`set_attn_implementation` works as before, also between two calls of ours."""
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    first = used(model, inputs)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model(**inputs, output_attentions=True)
+    assert len(out.attentions) == 4
+    assert out.attentions[0].shape[-1] == inputs["input_ids"].shape[1]
+    assert torch.equal(used(model, inputs), first)
+
+
+def test_a_plain_call_inside_a_failed_one_of_ours_is_plain_again(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm, "eager")
+    cache = RotateKCache(model, inputs, Settings.of(channels="full"))
+    with torch.no_grad():
+        with pytest.raises((TypeError, ValueError)):  # no tensor at all
+            model(**with_cache(model, cache))
+        assert len(model(**inputs, output_attentions=True).attentions) == 4
+        model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+
+
+def test_plain_caches_in_other_threads_stay_plain(picture: Picture) -> None:
+    """Both kinds of calls at once on one eager model."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm, "eager")
+    first = used(model, inputs)
+    plain = untouched(vlm, "eager").generate(**inputs, **TOLD)
+
+    def other() -> Any:
+        cache = DynamicCache(config=model.config)
+        return model.generate(**inputs, **with_cache(model, cache), **TOLD)
+
+    with ThreadPoolExecutor(4) as pool:
+        ours = [pool.submit(used, model, inputs) for _ in range(4)]
+        others = [pool.submit(other) for _ in range(4)]
+        assert all(torch.equal(one.result(), first) for one in ours)
+        for one in others:
+            found = one.result()
+            assert torch.equal(found.sequences, plain.sequences)
+            for mine, known in zip(found.logits, plain.logits, strict=True):
+                torch.testing.assert_close(mine, known, rtol=0, atol=1e-4)
+
+
+def adapted(model: PreTrainedModel, **more: Any) -> Any:
+    """With a LoRA in the language model; Gemma 4's tower has layers that PEFT does not take."""
+    peft = pytest.importorskip("peft")
+    parts = r".*language_model.*\.(q_proj|v_proj|o_proj)"
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=parts, **more))
+
+
+def hooked(model: PreTrainedModel) -> Any:
+    return dispatch_model(model, device_map={"": "cpu"}, force_hooks=True)
+
+
+WRAPPERS: dict[str, Callable[[PreTrainedModel], Any]] = {
+    "peft": adapted,
+    "accelerate": hooked,
+    "both": lambda model: adapted(hooked(model)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:You are calling .generate:UserWarning")  # before 5.24
+@pytest.mark.parametrize(
+    ("where", "options"), [("cpu", {"keep_channels": 0.25}), ("disk", {"smaller": 16})]
+)
+def test_an_offloaded_model_says_the_same(
+    where: str, options: dict[str, Any], picture: Picture, tmp_path: Path
+) -> None:
+    vlm = tiny_qwen()
+    inputs, settings = asked(vlm, picture), Settings.of(**options)
+    said = []
+    for offload in (False, True):
+        model = untouched(vlm)
+        if offload and where == "cpu":
+            cpu_offload(model, execution_device=torch.device("cpu"))
+        elif offload:
+            disk_offload(model, str(tmp_path), execution_device=torch.device("cpu"))
+        cache = RotateKCache(model, inputs, settings)
+        said.append(model.generate(**inputs, **with_cache(model, cache), **GREEDY))
+    assert torch.equal(*said)
+
+
+def test_a_cache_leaves_inference_mode(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, said = asked(vlm, picture), []
+    for mode in (torch.no_grad, torch.inference_mode):
+        model = untouched(vlm)
+        cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
+        with mode():
+            first = model.generate(**inputs, **with_cache(model, cache), **GREEDY).clone()
+        ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
+        kinds = torch.zeros_like(ids)
+        kinds[:, : inputs["input_ids"].shape[1]] = inputs["mm_token_type_ids"]
+        more = inputs | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        more["mm_token_type_ids"] = kinds
+        del more["pixel_values"]
+        said.append(model.generate(**more, **with_cache(model, cache), **GREEDY))
+    assert torch.equal(*said)
+
+
+@pytest.mark.parametrize("options", [{"smaller": 4}, {"tokens": "fastv", "keep_tokens": 0.5}])
+def test_a_cache_is_used_again_for_this_prompt_and_another(
+    options: dict[str, Any], picture: Picture
+) -> None:
+    vlm = tiny_qwen()
+    settings, model = Settings.of(**options), untouched(vlm)
+    prompts = [asked(vlm, picture), asked(vlm, picture, "a longer question, is it not?")]
+    cache = RotateKCache(model, prompts[0], settings)
+    for inputs in (prompts[0], prompts[0], prompts[1], prompts[0]):
+        own = RotateKCache(model, inputs, settings)
+        wanted = model.generate(**inputs, **with_cache(model, own), **GREEDY)
+        found = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+        assert torch.equal(found, wanted)
+        held, alone = (storage_bytes(t for _, t in each.tensors()) for each in (cache, own))
+        assert held == alone
+        cache.reset()
+
+
+def test_a_cache_of_marked_rows_is_used_again(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    visual = inputs["mm_token_type_ids"].bool()
+    cache = RotateKCache(model, {"visual": visual}, Settings.of(keep_channels=0.25))
+    first = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    cache.reset()
+    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **GREEDY), first)
+    other = asked(vlm, picture, "a longer question, is it not?")
+    cache.reset()
+    with pytest.raises(ModeUnsupported, match="the one the cache was made for"):
+        model.generate(**other, **with_cache(model, cache), **GREEDY)
+
+
+@pytest.mark.parametrize("how", ["prompt", "assistant"])
+def test_assisted_decoding_is_refused_as_such(how: str, picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    more: dict[str, Any] = {"prompt_lookup_num_tokens": 3}
+    if how == "assistant":
+        more = {"assistant_model": untouched(tiny_qwen(1))}
+    cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
+    with pytest.raises(ModeUnsupported, match="Assisted decoding"):
+        model.generate(**inputs, **with_cache(model, cache), **GREEDY, **more)
+
+
+def test_a_stored_cache_fits_the_model_in_its_wrapper(picture: Picture, tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), hooked(untouched(vlm))
+    cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
+    model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY)
+    cache.save(tmp_path / "cache")
+    again = RotateKCache.load(tmp_path / "cache", model)
+    assert again.bytes().total <= cache.bytes().total
+
+
+FULL = Settings.of(keep_channels=1.0)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("family", ["llava_next", "qwen3_5", "gemma4"])
+def test_a_wrapped_model_says_the_same(family: str, wrapper: str, picture: Picture) -> None:
+    vlm, options = FAMILIES[family](), {"tokens": "fastv", "keep_tokens": 0.5}
+    inputs = asked(vlm, picture)
+    said = used(untouched(vlm), inputs, **options)
+    wrapped = WRAPPERS[wrapper](untouched(vlm))
+    if vlm.family == "gemma4" and wrapper in ("accelerate", "both"):
+        try:
+            wrapped.generate(**inputs, **GREEDY)
+        except KeyError:
+            pytest.skip("accelerate copies what layers of this transformers share")
+    assert torch.equal(used(wrapped, inputs, **options), said)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_an_adapted_model_at_full_width_is_itself(picture: Picture) -> None:
+    """With a LoRA that changes what it computes."""
+    vlm = tiny_gemma4(window=16)
+    inputs, model = asked(vlm, picture), adapted(untouched(vlm), init_lora_weights=False).eval()
+    plain = model.generate(**inputs, **GREEDY)
+    cache = RotateKCache(model, inputs, FULL)
+    assert torch.equal(model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY), plain)
+    with torch.no_grad():
+        assert not torch.allclose(model(**inputs).logits, vlm.model(**inputs).logits, atol=0.1)
+
+
+def test_a_prompt_may_be_embeddings(picture: Picture) -> None:
+    vlm = tiny_qwen35()
+    model = untouched(vlm)
+    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 80), "what?", 8)))
+    given = {
+        "inputs_embeds": embedded.embeds, "attention_mask": embedded.valid.long(),
+        "position_ids": embedded.positions, **vlm.besides(embedded),
+    }  # fmt: skip
+    cache = RotateKCache(model, embedded.inputs(), FULL)
+    found = model.generate(**given, **with_cache(model, cache), **GREEDY)
+    assert cache.bytes().parts["visual_keys"] > 0
+    assert torch.equal(found, model.generate(**given, **GREEDY))
+
+
+def batch_of(vlm: VisionLanguageModel, picture: Picture) -> tuple[Inputs, list[Inputs]]:
+    """A prompt with a picture beside two of text alone, padded on the left; and each by itself."""
+    shown = asked(vlm, picture)
+    length = shown["input_ids"].shape[1]
+    texts = [torch.arange(65, 65 + count)[None] for count in (9, length + 5)]
+    alone = [shown, *({"input_ids": ids, "attention_mask": torch.ones_like(ids)} for ids in texts)]
+
+    def padded(ids: Tensor) -> Tensor:
+        return pad(ids, (length + 5 - ids.shape[1], 0))
+
+    names = [name for name, part in shown.items() if part.shape == shown["input_ids"].shape]
+    rows = {
+        name: torch.cat(
+            [padded(one.get(name, torch.zeros_like(one["input_ids"]))) for one in alone]
+        )
+        for name in names
+    }
+    return shown | rows, alone
+
+
+@pytest.mark.parametrize("options", [{"keep_channels": 1.0}, {"smaller": 3}])
+@pytest.mark.parametrize("family", ["qwen3_5", "gemma4"])
+def test_rows_of_text_alone_beside_a_picture(
+    family: str, options: dict[str, float], picture: Picture
+) -> None:
+    """Each says what it says alone, and at full width what plain transformers says."""
+    vlm = FAMILIES[family]()
+    together, alone = batch_of(vlm, picture)
+    model = untouched(vlm)
+    found = used(model, together, **options)[:, -5:]
+    for row, inputs in enumerate(alone):
+        plain = model.generate(**inputs, **GREEDY)[0, -5:]
+        said = used(model, inputs, **options)[0, -5:] if row == 0 else plain
+        assert torch.equal(found[row], said), row
+        if options == {"keep_channels": 1.0}:
+            assert torch.equal(found[row], plain), row
+
+
+Work = Callable[[PreTrainedModel, Inputs, RotateKCache], object]
+
+
+def _roll(inputs: Inputs) -> Inputs:
+    """Another prompt of the same length, with its picture a token later."""
+    return inputs | {"input_ids": inputs["input_ids"].roll(1, 1)}
+
+
+def _break_off(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    def fail(*_: Any) -> None:
+        raise InterruptedError
+
+    hook = model.get_decoder().layers[2].register_forward_pre_hook(fail)
+    with pytest.raises(InterruptedError):
+        model(**inputs, **with_cache(model, cache))
+    hook.remove()
+    model(**inputs, **with_cache(model, cache))
+
+
+def _train(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    model.gradient_checkpointing_enable()
+    model.train()(**inputs, **with_cache(model, cache))
+
+
+def _show_another(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    ids = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    ids = torch.cat([ids, inputs["input_ids"]], 1)
+    both = inputs | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    model.generate(**both, **with_cache(model, cache), **GREEDY)
+
+
+REFUSED: dict[str, tuple[str, Work]] = {
+    "maps": (
+        "no attention maps",
+        lambda m, i, c: m(**i, **with_cache(m, c), output_attentions=True),
+    ),
+    "loss": ("A loss needs", lambda m, i, c: m(**i, **with_cache(m, c), labels=i["input_ids"])),
+    "model": (
+        "made for another model",
+        lambda m, i, c: untouched(tiny_llava(1)).generate(**i, **with_cache(m, c), **GREEDY),
+    ),
+    "prompt": (
+        "the one the cache was made for",
+        lambda m, i, c: m.generate(**_roll(i), **with_cache(m, c), **GREEDY),
+    ),
+    "pieces": (
+        "in one piece",
+        lambda m, i, c: m.generate(**i, **with_cache(m, c), **GREEDY, prefill_chunk_size=16),
+    ),
+    "another picture": ("takes no further pictures", _show_another),
+    "broken off": ("broke off", _break_off),
+    "training": ("turn gradient checkpointing off", _train),
+    "crop": ("cannot be cropped", lambda m, i, c: c.crop(3)),
+    "pickle": ("is not pickled", lambda m, i, c: pickle.dumps(c)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_cache_cannot_serve_is_said(name: str, picture: Picture) -> None:
+    sentence, work = REFUSED[name]
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    cache = RotateKCache(model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
+    with pytest.raises((ModeUnsupported, ModelUnsupported, CacheNotStorable), match=sentence):
+        work(model, inputs, cache)
+    plain = untouched(vlm).generate(**inputs, **GREEDY)
+    model = untouched(vlm) if name == "training" else model
+    assert torch.equal(model.generate(**inputs, **GREEDY), plain)
+
+
+def test_a_copy_of_a_model_on_several_gpus_is_said(picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    cache = RotateKCache(model, inputs, Settings())
+    with pytest.raises(ModeUnsupported, match="DataParallel"):
+        model._replicate_for_data_parallel()(**inputs, **with_cache(model, cache))
+    one = torch.nn.DataParallel(model)  # where there is one device, or none
+    assert one(**inputs, **with_cache(model, cache)).logits.shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("inputs", lambda ids: {}),
+        ("inputs", lambda ids: ids),
+        ("inputs", lambda ids: {"input_ids": ids[0]}),
+        ("inputs", lambda ids: {"input_ids": ids.numpy()}),
+        ("inputs", lambda ids: {"input_ids": ids.tolist()}),
+        ("settings", {"keep_channels": 0.25}),
+        ("settings", "rotatek"),
+        ("settings", Settings().channels),
+    ],
+)
+def test_arguments_of_another_form_are_named(name: str, given: Any, picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs: Any = asked(vlm, picture)
+    settings = given if name == "settings" else None
+    inputs = inputs if name == "settings" else given(inputs["input_ids"])
+    with pytest.raises(SettingError) as refused:
+        RotateKCache(vlm.model, inputs, settings)
+    assert refused.value.name == name
+    with pytest.raises(ModelUnsupported, match="NoneType is no model"):
+        RotateKCache(None, inputs)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize(
+    "options",
+    [*({"channels": name} for name in CHANNELS), {"smaller": 16},
+     *({"tokens": name, "keep_tokens": 0.5} for name in ("fastv", "snapkv"))],
+    ids=str,
+)  # fmt: skip
+def test_a_prompt_with_hardly_a_visual_token_is_answered(
+    options: dict[str, Any], count: int
+) -> None:
+    """Alone and beside one with more; without any, as by the plain model."""
+    model = untouched(tiny_llava())
+    ids = torch.tensor([[1, 5, *range(10, 30), 6, 7, 8, 9]])
+    visual = torch.zeros(2, ids.shape[1], dtype=torch.bool)
+    visual[0, 3 : 3 + count] = visual[1, 3:15] = True
+    said = []
+    for marks in (visual[:1], visual):
+        cache = RotateKCache(model, {"visual": marks}, Settings.of(**options))
+        given = {"input_ids": ids.expand(len(marks), -1).contiguous()}
+        given["attention_mask"] = torch.ones_like(given["input_ids"])
+        said.append(model.generate(**given, **with_cache(model, cache), **GREEDY)[0])
+    assert torch.equal(*said)
+    if count == 0:
+        plain = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **GREEDY)
+        assert torch.equal(said[0], plain[0])
+
+
+@pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"smaller": 4}])
+def test_a_cache_works_under_autocast(options: dict[str, Any], picture: Picture) -> None:
+    vlm = tiny_qwen()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert used(model, inputs, **options).shape[1] == inputs["input_ids"].shape[1] + 5
+
+
+def test_a_copied_cache_goes_its_own_way(picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    cache = RotateKCache(model, inputs, Settings.of(smaller=4))
+    first = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    said = [
+        model.generate(**given, **with_cache(model, one), **GREEDY)
+        for one in (copy.deepcopy(cache), cache)
+    ]
+    assert torch.equal(*said)
+
+
+@pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"smaller": 4}])
+def test_gradients_go_through_a_call_after_others_in_inference_mode(
+    options: dict[str, Any], picture: Picture
+) -> None:
+    """Constants that were made in inference mode are no harm; a cache of it is refused."""
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    more = {"input_ids": torch.tensor([[65]])}
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = RotateKCache(model, inputs, Settings.of(**options))
+        with mode():
+            model(**inputs, **with_cache(model, cache))
+        if mode is torch.inference_mode or "smaller" in options:
+            with pytest.raises(ModeUnsupported, match="Gradients do not go through"):
+                model(**more, **with_cache(model, cache))
+            continue
+        model(**more, **with_cache(model, cache)).logits.sum().backward()
+        weight = model.get_decoder().layers[0].self_attn.q_proj.weight
+        assert weight.grad is not None and weight.grad.norm() > 0
+
+
+def test_a_cache_may_be_made_for_a_part_of_the_model(picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    said = used(model, inputs)
+    cache = RotateKCache(model.model, inputs, Settings.of(keep_channels=0.25))
+    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **GREEDY), said)
+
+
+@pytest.mark.parametrize("part", ["model", "in place"])
+def test_a_compiled_language_model_takes_the_cache(part: str, picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    said = used(model, inputs)
+    torch._dynamo.reset()
+    if part == "in place":
+        model.get_decoder().compile(backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+    assert torch.equal(used(model, inputs), said)
