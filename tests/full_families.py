@@ -55,33 +55,6 @@ class Full(NamedTuple):
     vocabulary: int
 
 
-def _smol(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Full:
-    text = {
-        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 64,
-        "max_position_embeddings": 8192, "tie_word_embeddings": False,
-    }  # fmt: skip
-    vision = {
-        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
-        "num_attention_heads": 12, "image_size": 512, "patch_size": 16,
-    }  # fmt: skip
-    images = {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}
-    return Full("smolvlm", text, vision, {"scale_factor": 4}, images, 49280)
-
-
-def _gemma(hidden: int, inner: int, layers: int, heads: int, groups: int) -> Full:
-    kinds = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(layers)]
-    text = {
-        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 256,
-        "max_position_embeddings": 131072, "sliding_window": 1024, "layer_types": kinds,
-        "query_pre_attn_scalar": 256,
-    }  # fmt: skip
-    vision = SO400M | {"num_hidden_layers": 27, "image_size": 896}
-    images = {"size": {"height": 896, "width": 896}}
-    return Full("gemma3", text, vision, {"mm_tokens_per_image": 256}, images, 262208)
-
-
 FULL: dict[str, Full] = {
     "qwen2.5-vl-7b": Full(
         "qwen2_5_vl",
@@ -193,8 +166,21 @@ FULL: dict[str, Full] = {
         {"size": {"height": 384, "width": 384}},
         152000,
     ),
-    "smolvlm-256m": _smol(576, 1536, 30, 9, 3),
-    "smolvlm-500m": _smol(960, 2560, 32, 15, 5),
+    "smolvlm-256m": Full(
+        "smolvlm",
+        {
+            "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+            "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64,
+            "max_position_embeddings": 8192, "tie_word_embeddings": False,
+        },
+        {
+            "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+            "num_attention_heads": 12, "image_size": 512, "patch_size": 16,
+        },
+        {"scale_factor": 4},
+        {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
+        49280,
+    ),
     "idefics3-8b": Full(
         "idefics3",
         LLAMA_8B,
@@ -215,8 +201,21 @@ FULL: dict[str, Full] = {
         {"size": {"height": 448, "width": 448}, "max_patches": 12},
         151674,
     ),
-    "gemma-3-4b": _gemma(2560, 10240, 34, 8, 4),
-    "gemma-3-12b": _gemma(3840, 15360, 48, 16, 8),
+    "gemma-3-4b": Full(
+        "gemma3",
+        {
+            "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+            "max_position_embeddings": 131072, "sliding_window": 1024,
+            "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 5
+            + ["sliding_attention"] * 4,
+            "query_pre_attn_scalar": 256,
+        },
+        SO400M | {"num_hidden_layers": 27, "image_size": 896},
+        {"mm_tokens_per_image": 256},
+        {"size": {"height": 896, "width": 896}},
+        262208,
+    ),
     "gemma-4-e4b": Full(
         "gemma4",
         {

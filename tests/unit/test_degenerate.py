@@ -63,7 +63,7 @@ def lost(keys: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("how", ROTATIONS, ids=lambda how: "-".join(how.values()))
 @pytest.mark.parametrize(
     ("tokens", "rank"),
-    [(1, 1), (2, 1), (6, 6), (8, 8), (9, 8), (20, 0), (20, 1), (50, 3), (50, 5), (50, 8)],
+    [(1, 1), (6, 6), (9, 8), (20, 0), (50, 5), (50, 8)],
 )
 def test_an_exact_basis_is_found_where_there_is_one(
     tokens: int, rank: int, how: dict[str, Any]
@@ -72,17 +72,6 @@ def test_an_exact_basis_is_found_where_there_is_one(
     keys = low_rank(tokens, rank)
     (found,) = stored(states([keys]), settings)
     assert lost(found, keys) < 2e-3
-
-
-@pytest.mark.parametrize("how", ROTATIONS, ids=lambda how: "-".join(how.values()))
-def test_a_padded_row_is_the_row_alone(how: dict[str, Any]) -> None:
-    """Rows that need fewer directions than are kept stand beside one that needs all of them."""
-    settings = Settings.of(keep_channels=KEEP, **how)
-    rows = [low_rank(6, 6, 1), low_rank(60, 30, 2), low_rank(1, 1, 3), low_rank(40, 2, 4)]
-    together = stored(states(rows, padded=5), settings)
-    for row, found in zip(rows, together, strict=True):
-        (alone,) = stored(states([row]), settings)
-        assert lost(found, alone) < 1e-4
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,6 @@ from huggingface_hub import snapshot_download
 from rotatek import errors
 from rotatek.models import download, load
 from rotatek.models.download import Progress, downloading, fetch
-from rotatek.service.loading_progress import with_progress
 from tests.hub import COMMIT, FILES
 
 
@@ -26,10 +25,6 @@ def test_a_checkpoint_is_fetched_once_with_progress(hub: ThreadingHTTPServer) ->
     hub.shutdown()
     hub.server_close()
     assert fetch("org/small") == str(folder)  # kept, and the hub is not needed any more
-
-
-def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
-    assert fetch(str(tmp_path)) == str(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +43,6 @@ def test_what_goes_wrong_is_one_sentence(
         with pytest.raises(kind, match=says) as caught:
             attempt(name)
         assert name in caught.value.message and "\n" not in caught.value.message
-
-
-def test_an_unreachable_hub_is_told(hub: ThreadingHTTPServer) -> None:
-    hub.shutdown()
-    hub.server_close()
-    with pytest.raises(errors.HubUnreachable, match="Check the connection"):
-        fetch("org/small")
 
 
 def test_a_commit_that_is_kept_whole_needs_no_hub(
@@ -107,21 +95,3 @@ def test_a_disk_that_fills_meanwhile_is_told(
     monkeypatch.setattr(download, "snapshot_download", full)
     with pytest.raises(errors.StorageFull, match="The disk is full"):
         fetch("org/small")
-
-
-def test_the_page_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work() -> None:
-        progress = download._PROGRESS.get()
-        assert progress is not None
-        progress.done, progress.total = 120_000_000, 513_000_000
-        time.sleep(0.4)
-        progress.done = progress.total
-
-    said = list(with_progress(work, "SmolVLM-256M"))
-    assert said[-1] == "Downloading SmolVLM-256M: 120 of 513 MB…"
-
-    def fail() -> None:
-        raise errors.ModelGated
-
-    with pytest.raises(errors.ModelGated):
-        list(with_progress(fail, "SmolVLM-256M"))

@@ -14,14 +14,13 @@ from transformers.cache_utils import DynamicCache
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.main import main
-from rotatek.compare.columns import matched
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished
+from rotatek.engine.events import Failed
 from rotatek.errors import ModelUnsupported
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import make_chat, make_request
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel, load
 from rotatek.models.generic import Generic
 from rotatek.models.loading import card_line
@@ -249,16 +248,6 @@ def test_generate_answers_a_batch(
         for image, question in zip(images, questions, strict=True)
     ]
     assert torch.equal(said(inputs, half), torch.cat(alone))
-
-
-def test_every_method_compares(family: str, vlm: VisionLanguageModel, picture: Picture) -> None:
-    columns = {"all": BASELINE} | matched(Settings.of(tokens="fastv", keep_tokens=0.5))
-    events = list(Engine(vlm).compare(make_request(picture(100, 60), QUESTION, NEW), columns))
-    assert not [event.message for event in events if isinstance(event, Failed)]
-    done = {event.column: event for event in events if isinstance(event, Finished)}
-    assert set(done) == set(columns)
-    traced = [event.trace for event in done.values() if event.trace is not None]
-    assert len(traced) == 1 and (traced[0].grids or family in WITHOUT_OVERLAY)
 
 
 def test_tokens_can_be_dropped_before_the_language_model(

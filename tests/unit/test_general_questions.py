@@ -12,7 +12,6 @@ from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished, Prefilled
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
-from rotatek.errors import ModeUnsupported, RequestTooLong
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -24,7 +23,6 @@ EXACT = Settings.of(keep_channels=1.0, weighting="general")
 FORMS: dict[str, dict[str, Any]] = {
     "channels": {"keep_channels": 0.25},
     "bits": {"smaller": 8},
-    "smaller": {"smaller": 4},
     "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 4},
 }
 
@@ -90,14 +88,3 @@ def test_a_conversation_and_a_comparison_take_them(picture: Picture) -> None:
         if asked == 0:
             assert {event.column for event in events if isinstance(event, Prefilled)} == {*columns}
     conversation.close()
-
-
-def test_what_cannot_read_them_says_so(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
-    vlm = tiny_qwen()
-    embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
-    with pytest.raises(ModeUnsupported, match="read by an `Engine`"):
-        RotateKCache(vlm.model, embedded.inputs(), EXACT)
-    rows = embedded.embeds.shape[1]
-    monkeypatch.setattr(type(vlm), "context", lambda self, limit=None: rows + 8)
-    with pytest.raises(RequestTooLong):
-        filled(vlm, picture, EXACT)

@@ -4,7 +4,6 @@ import gc
 import inspect
 import weakref
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
-from tests.fixtures import Picture, at_once
-from tests.recorded import RecordedGraph
+from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
 pytestmark = pytest.mark.usefixtures("recorded")
@@ -154,29 +152,6 @@ def test_what_cannot_be_captured_is_launched_as_ever(
     assert wanted.shape == found.shape
 
 
-def test_two_threads_have_a_graph_each(
-    qwen: VisionLanguageModel, picture: Picture, recorded: list
-) -> None:
-    inputs = [given(qwen, picture, text) for text in ("what is it?", "what is the total?")]
-    wanted = [said(qwen, each, False)[0] for each in inputs]
-    found = at_once([partial(lambda own: said(qwen, own, True)[0], own) for own in inputs])
-    assert all(map(torch.equal, found, wanted))
-    assert len(recorded) == 2
-
-
-def test_nothing_keeps_a_cache_alive(qwen: VisionLanguageModel, picture: Picture) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        _, cache = said(qwen, given(qwen, picture, "what is it?"), True)
-        seen = weakref.ref(cache)
-        RecordedGraph.made.clear()
-        del cache
-        assert seen() is None
-    finally:
-        gc.enable()
-
-
 def test_nothing_keeps_a_model_alive_and_copies_run_by_their_caches(
     picture: Picture, recorded: list
 ) -> None:
@@ -193,18 +168,3 @@ def test_nothing_keeps_a_model_alive_and_copies_run_by_their_caches(
     finally:
         gc.enable()
     assert torch.equal(said(vlm, inputs, True)[0], wanted) and len(recorded) == 1
-
-
-def test_training_and_other_caches_are_left_alone(
-    qwen: VisionLanguageModel, picture: Picture, recorded: list
-) -> None:
-    inputs = given(qwen, picture, "what is it?")
-    cache = RotateKCache(qwen.model, inputs, Settings.of())
-    qwen.model.generate(**inputs, **with_cache(qwen.model, cache), max_new_tokens=1)
-    for step in range(3):  # with gradients on, nothing is captured
-        qwen.model(
-            input_ids=torch.tensor([[65]]), position_ids=torch.tensor([[[90 + step]]] * 3),
-            **with_cache(qwen.model, cache),
-        )  # fmt: skip
-    qwen.model.generate(**inputs, max_new_tokens=4, do_sample=False)
-    assert not recorded

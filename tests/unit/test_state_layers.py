@@ -16,7 +16,6 @@ from transformers import (
     Lfm2VlConfig,
     Lfm2VlForConditionalGeneration,
     PreTrainedModel,
-    Qwen3NextConfig,
     Siglip2VisionConfig,
 )
 from transformers.cache_utils import DynamicCache
@@ -24,17 +23,15 @@ from transformers.cache_utils import DynamicCache
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
-from rotatek.cache.bytes import dynamic_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import decode_one_token, prefill
+from rotatek.engine.decode import decode_one_token
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Prefilled
 from rotatek.engine.prefill import empty_cache, fill, forked, plan_for
 from rotatek.errors import ModeUnsupported
-from rotatek.inputs.messages import Message
-from rotatek.inputs.request import make_chat, make_request
+from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.models import VisionLanguageModel, collate
+from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
 from tests.families import tiny_qwen35
 from tests.fixtures import Picture
@@ -64,19 +61,6 @@ def lfm2(vocabulary: int = 100, image: int = 90) -> PreTrainedModel:
     return Lfm2VlForConditionalGeneration(config)
 
 
-def qwen3_next() -> PreTrainedModel:
-    """Linear attention, experts."""
-    return llava_over(
-        Qwen3NextConfig(
-            **TEXT | {"num_hidden_layers": 4},
-            layer_types=["linear_attention", "full_attention"] * 2, num_experts=2,
-            num_experts_per_tok=1, moe_intermediate_size=32,
-            shared_expert_intermediate_size=32, linear_num_value_heads=2, linear_num_key_heads=2,
-            linear_key_head_dim=16, linear_value_head_dim=16,
-        )
-    )  # fmt: skip
-
-
 def granite() -> PreTrainedModel:
     """State spaces, and attention whose scores have a scale of their own."""
     text = {name: value for name, value in TEXT.items() if name != "head_dim"}
@@ -92,7 +76,6 @@ def granite() -> PreTrainedModel:
 
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "lfm2_vl": lfm2,
-    "qwen3_next": qwen3_next,
     "granite hybrid": granite,
 }
 
@@ -106,20 +89,6 @@ def model(request: pytest.FixtureRequest) -> PreTrainedModel:
 @pytest.fixture(scope="module")
 def vlm() -> VisionLanguageModel:
     return tiny_qwen35()
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_a_wrapped_model_says_the_same(model: PreTrainedModel) -> None:
-    """LoRA begins as nothing."""
-    peft = pytest.importorskip("peft")
-    wrapped = peft.get_peft_model(
-        copy.deepcopy(model), peft.LoraConfig(r=4, target_modules=["q_proj"])
-    )
-    inputs, marked = rows()
-    cache = RotateKCache(wrapped, marked, FORMS["channels"])
-    out = wrapped.eval().generate(**inputs, **GREEDY, **with_cache(model, cache))
-    new = out[:, inputs["input_ids"].shape[1] :]
-    assert torch.equal(new, said(model, FORMS["channels"]))
 
 
 def rows(*which: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -150,9 +119,7 @@ def _new(model: PreTrainedModel, inputs: dict[str, Tensor], cache: Any, **more: 
     return out[:, inputs["input_ids"].shape[1] :]
 
 
-@pytest.mark.parametrize(
-    "way", [{}, {"num_beams": 2}, {"do_sample": True, "num_return_sequences": 2}], ids=str
-)
+@pytest.mark.parametrize("way", [{}, {"num_beams": 2}], ids=str)
 def test_full_width_is_plain_transformers(model: PreTrainedModel, way: dict[str, Any]) -> None:
     plain = _new(model, rows()[0], None, **way)
     assert torch.equal(said(model, FULL, **way), plain)
@@ -164,23 +131,6 @@ def test_a_batch_is_its_rows(model: PreTrainedModel, form: str) -> None:
     together = said(model, FORMS[form])
     alone = [said(model, FORMS[form], row) for row in range(3)]
     assert torch.equal(together, torch.cat(alone))
-
-
-@torch.inference_mode()
-def test_states_are_kept_as_they_are_and_counted(model: PreTrainedModel) -> None:
-    inputs, marked = rows()
-    plain = DynamicCache(config=model.config)
-    cache = RotateKCache(model, marked, FORMS["channels"])
-    for each in (plain, cache):
-        model(**inputs, use_cache=True, **with_cache(model, each))
-    states = [[t for la in state_layers(each) for t in tensors_of(la)] for each in (plain, cache)]
-    assert states[0] and all(map(torch.equal, *states))
-    size = sum(tensor.nbytes for tensor in states[0])
-    assert cache.bytes().parts["state"] == dynamic_bytes(plain).parts["state"] == size
-    assert len(key_layers(cache)) + len(state_layers(cache)) == len(plain.layers)
-    assert cache.get_seq_length() == plain.get_seq_length() == 40
-    cache.close()
-    assert cache.bytes().total == 0
 
 
 @torch.inference_mode()
@@ -244,44 +194,12 @@ def test_a_cache_goes_on_from_a_file_and_from_a_copy(
         assert torch.equal(decode_one_token(vlm, token, position, other, None), wanted[id(own)])
 
 
-@torch.inference_mode()
-def test_a_trial_step_is_forgotten(vlm: VisionLanguageModel, picture: Picture) -> None:
-    """As a graph's capture does, and a batch whose step has failed."""
-    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
-    cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
-    prefill(vlm, embedded, cache)
-    cache.reserve(8)
-    before = cache.counters()
-    places = [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
-    token, position = torch.tensor([7]), embedded.next_position
-    first = decode_one_token(vlm, token, position, cache, None)
-    assert not torch.equal(decode_one_token(vlm, token, position + 1, cache, None), first)
-    cache.rewind(before)
-    assert torch.equal(decode_one_token(vlm, token, position, cache, None), first)
-    assert places == [t.data_ptr() for la in state_layers(cache) for t in tensors_of(la)]
-
-
-def test_a_prefill_in_inference_mode_goes_on_outside_of_it(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
-    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
-    said = []
-    for mode in (torch.inference_mode, torch.no_grad):
-        cache = RotateKCache(vlm.model, embedded.inputs(), FORMS["channels"])
-        prefill(vlm, embedded, cache)
-        for token in (7, 8):
-            given = {"input_ids": torch.tensor([[token]]), **with_cache(vlm.model, cache)}
-            with mode():
-                place = vlm.positions_at(embedded.next_position + token - 7)
-                out = vlm.model(**given, position_ids=place, use_cache=True)
-        said.append(out.logits)
-    assert torch.equal(*said)
-
-
 def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None:
     inputs, marked = rows()
     cache = RotateKCache(model, marked, FORMS["channels"])
     first = _new(model, inputs, cache)
+    held = sum(t.nbytes for la in state_layers(cache) for t in tensors_of(la))
+    assert cache.bytes().parts["state"] == held > 0
     with pytest.raises(ModeUnsupported, match="Assisted decoding"):
         cache.crop(-1)
     cache.reset()
@@ -290,20 +208,6 @@ def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None
     cache.batch_select_indices(torch.tensor([2, 0]))
     cache.batch_repeat_interleave(2)
     assert all(len(t) == 4 for la in state_layers(cache) for t in tensors_of(la))
-
-
-@torch.inference_mode()
-def test_a_batch_with_a_text_is_its_prompts(vlm: VisionLanguageModel, picture: Picture) -> None:
-    """Padded on the left, with a row without a picture."""
-    shown = make_request(picture(100, 60), "what?", 6)
-    spoken = make_chat([], [Message("user", ("what?",))], 6)
-    prompts = [vlm.embed(vlm.prompt(one)) for one in (shown, spoken)]
-    batch = collate(prompts)
-    both = RotateKCache(vlm.model, batch.inputs(), FORMS["channels"])
-    logits, _ = prefill(vlm, batch, both)
-    for row, prompt in enumerate(prompts):
-        alone = RotateKCache(vlm.model, prompt.inputs(), FORMS["channels"])
-        assert torch.allclose(prefill(vlm, prompt, alone)[0][0], logits[row], atol=1e-4)
 
 
 class Patches:

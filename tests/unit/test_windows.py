@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
@@ -21,11 +20,10 @@ from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
+from tests.families import tiny_gemma3, tiny_gemma4
 from tests.fixtures import Picture
 from tests.fixtures import tokens_of as ids
 from tests.recorded import RecordedGraph
-from tests.unit.test_serving import asked_at_once
 
 QUESTION = "What is the total?"
 NEW = 24  # tokens of an answer
@@ -90,21 +88,8 @@ def test_full_width_is_plain_transformers(vlm: VisionLanguageModel, picture: Pic
         assert cache.bytes().total == storage_bytes(tensors)
 
 
-def test_every_layer_of_a_mistral_has_a_window(picture: Picture) -> None:
-    vlm = tiny_llava15(MistralConfig, sliding_window=40)
-    embedded = asked(vlm, picture(100, 60))
-    tokens, logits = answered(vlm, embedded, plain(vlm))
-    cache = RotateKCache(vlm.model, embedded.inputs(), FULL)
-    own, found = answered(vlm, embedded, cache)
-    assert all(layer.outgrown for layer in cache.layers)
-    assert own == tokens and torch.allclose(found, logits, atol=2e-3)
-
-
-@pytest.mark.parametrize(("keep", "close"), [(1.0, 2e-3), (0.5, 5e-2)])
-def test_a_batch_is_its_singles(
-    vlm: VisionLanguageModel, picture: Picture, keep: float, close: float
-) -> None:
-    settings = Settings.of(keep_channels=keep)
+def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
+    settings = Settings.of(keep_channels=0.5)
     prompts = [asked(vlm, picture(90, 60, seed=i), QUESTION * (i + 1)) for i in range(3)]
     batch = collate(prompts)
     cache = RotateKCache(vlm.model, batch.inputs(), settings)
@@ -113,7 +98,7 @@ def test_a_batch_is_its_singles(
         alone = RotateKCache(vlm.model, single.inputs(), settings)
         own, found = answered(vlm, single, alone)
         assert [step[row] for step in tokens] == [step[0] for step in own]
-        assert torch.allclose(logits[:, row], found[:, 0], atol=close)
+        assert torch.allclose(logits[:, row], found[:, 0], atol=5e-2)
 
 
 def test_generate_follows_the_window(
@@ -165,18 +150,6 @@ def test_the_running_batch_says_what_a_cache_alone_says(
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         alone, _ = answered(vlm, embedded, cache)
         assert said[name] == [token for (token,) in alone], name
-
-
-@pytest.mark.parametrize("vlm", [40], indirect=True)
-def test_a_captured_step_serves_rows_before_and_behind_the_edge(
-    vlm: VisionLanguageModel, picture: Picture, recorded: list
-) -> None:
-    columns = {name: COLUMNS[name] for name in ("all", "k", "fastv")}
-    work = [(make_request(picture(100, 60), QUESTION * n, NEW // n), columns) for n in (1, 2, 3)]
-    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
-    engine = Engine(vlm)
-    engine.graphs = engine.scheduler.graphs = True
-    assert asked_at_once(engine, work) == alone and recorded
 
 
 def test_a_cache_goes_on_from_a_file(

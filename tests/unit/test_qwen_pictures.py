@@ -1,0 +1,97 @@
+"""Qwen's pictures and clips: patches as the processor makes them, padded MLPs, video tokens."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rotatek.bridge.cache_argument import with_cache
+from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
+from rotatek.models.patches import patches_of
+from tests.fixtures import Picture
+from tests.tiny import tiny_qwen
+
+CASES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "enlarged": {"size": {"shortest_edge": 400 * 784, "longest_edge": 500 * 784}},
+    "scaled down": {"size": {"shortest_edge": 56 * 56, "longest_edge": 20 * 784}},
+    "patches of 16": {"patch_size": 16, "image_mean": [0.5] * 3, "image_std": [0.25, 0.5, 1]},
+    "neither": {"do_normalize": False, "do_rescale": False},
+}
+
+
+def noise(width: int, height: int) -> Image.Image:
+    levels = np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    levels.flat[:256] = np.arange(256)  # every level there is
+    return Image.fromarray(levels)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", [(168, 112), (90, 400)])
+def test_numbers_are_the_processors_own(case: str, size: tuple[int, int]) -> None:
+    processor, image = Qwen2VLImageProcessorPil(**CASES[case]), noise(*size)
+    wanted = processor(images=[image], return_tensors="pt")
+    found, rows, columns = patches_of(processor, image, torch.device("cpu"))
+    assert [[1, rows, columns]] == wanted["image_grid_thw"].tolist()
+    assert found.dtype == torch.float32 and torch.equal(found, wanted["pixel_values"])
+
+
+def _narrowed(columns: int) -> tuple:
+    """A tiny model whose vision MLPs have so many columns, and pixels."""
+    vlm = tiny_qwen()
+    for block in vlm.model.model.visual.blocks:
+        for name, shape in (("gate_proj", (columns, 64)), ("up_proj", (columns, 64))):
+            setattr(block.mlp, name, nn.Linear(shape[1], shape[0]))
+        block.mlp.down_proj = nn.Linear(columns, 64)
+    return vlm, [block.mlp for block in vlm.model.model.visual.blocks]
+
+
+@pytest.mark.parametrize(("columns", "padded"), [(44, 64), (72, 72)])
+@torch.inference_mode()
+def test_columns_are_padded_to_whole_tiles(columns: int, padded: int, picture: Picture) -> None:
+    vlm, mlps = _narrowed(columns)
+    pixels = vlm.look(make_request(picture(90, 120, seed=1), "what?", 1))
+    before = vlm.features(pixels)
+    vlm.optimise_for_gpu()
+    assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
+    assert {tuple(mlp.down_proj.weight.shape) for mlp in mlps} == {(64, padded)}
+    assert {mlp.up_proj.bias.numel() for mlp in mlps} == {padded}
+    torch.testing.assert_close(vlm.features(pixels), before)
+    vlm.optimise_for_gpu()  # again changes nothing
+    assert {mlp.gate_proj.out_features for mlp in mlps} == {padded}
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.25])
+def test_a_processors_video_is_compressed(picture: Picture, keep: float) -> None:
+    vlm = tiny_qwen()
+    frames = [picture(112, 84, seed=seed) for seed in range(3)]
+    shown = [patches_of(vlm.images, frame, vlm.device) for frame in frames]
+    prompt = vlm.prompt(make_request(frames[0], "What happens?", 8))
+    runs = torch.where(prompt.visual[0])[0]
+    seen = vlm.model.config.video_token_id
+    ids, first = prompt.ids[0].tolist(), int(runs[0])
+    ids[first : int(runs[-1]) + 1] = [seen] * (3 * len(runs))
+    video = {
+        "input_ids": torch.tensor([ids]),
+        "mm_token_type_ids": 2 * (torch.tensor([ids]) == seen).int(),
+        "pixel_values_videos": torch.cat([patches for patches, _, _ in shown]),
+        "video_grid_thw": torch.tensor([[3, *shown[0][1:]]]),
+        "second_per_grid_ts": torch.tensor([2.0]),
+    }
+    options = {"max_new_tokens": 8, "do_sample": False, "suppress_tokens": [*vlm.banned_ids]}
+    plain = vlm.model.generate(**video, **options)
+    cache = RotateKCache(vlm.model, video, Settings.of(keep_channels=keep))
+    assert cache.plan.visual == 3 * len(runs)
+    found = vlm.model.generate(**video, **options, **with_cache(vlm.model, cache))
+    if keep == 1.0:
+        assert torch.equal(found, plain)
+    else:
+        held, full = cache.bytes(), RotateKCache(vlm.model, video, Settings.of(keep_channels=1.0))
+        vlm.model.generate(**video, **options, **with_cache(vlm.model, full))
+        assert held.parts["visual_keys"] < 0.5 * full.bytes().parts["visual_keys"]
