@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from rotatek import errors
-from rotatek.models import load
-from rotatek.models.loading import card_line
-from tests.tiny import save_small_pocket
+from rotatek.models import load, loading, memory
+from rotatek.models.assembly import at_hand
+from rotatek.models.loading import CHECKPOINTS, POCKET, card_line, fitting
+from tests.tiny import save_small_pocket, tiny_qwen
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +34,8 @@ def shard(path: Path) -> Path:
     return sorted(path.glob("*.safetensors"))[0]
 
 
-def cut(path: Path) -> None:
-    shard(path).write_bytes(shard(path).read_bytes()[:100_000])
-
-
-def scribble(path: Path) -> None:
-    data = bytearray(shard(path).read_bytes())
-    data[:8] = b"\xff" * 8
-    shard(path).write_bytes(data)
-
-
-def empty(path: Path) -> None:
-    shard(path).write_bytes(b"")
+def rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda path: shard(path).write_bytes(change(shard(path).read_bytes()))
 
 
 def typed(kind: str) -> Callable[[Path], object]:
@@ -61,9 +53,9 @@ BROKEN: dict[str, tuple[Callable[[Path], object], type[errors.UserError], str]] 
         errors.WeightsMissing,
         "not all there",
     ),
-    "cut weights": (cut, errors.WeightsDamaged, ""),
-    "scribbled weights": (scribble, errors.WeightsDamaged, ""),
-    "empty weights": (empty, errors.WeightsDamaged, ""),
+    "cut weights": (rewritten(lambda data: data[:100_000]), errors.WeightsDamaged, ""),
+    "scribbled weights": (rewritten(lambda d: b"\xff" * 8 + d[8:]), errors.WeightsDamaged, ""),
+    "empty weights": (rewritten(lambda data: b""), errors.WeightsDamaged, ""),
     "a model that sees nothing": (typed("bert"), errors.ModelUnsupported, "no image-text-to-text"),
     "a type of tomorrow": (typed("tomorrow_vl"), errors.ModelUnsupported, "a newer transformers"),
 }  # fmt: skip
@@ -103,3 +95,60 @@ def test_code_of_a_checkpoint_is_neither_run_nor_offered(
         with pytest.raises(errors.ModelUnsupported, match="a checkpoint's own code is not run"):
             look(str(copy))
     assert not asked
+
+
+# -- models against memory: what they need, what is free, and what is said where it does not fit --
+
+
+def test_weights_are_weighed_without_loading_them() -> None:
+    model = tiny_qwen().model
+    held = sum(weight.numel() * 4 for weight in model.parameters())
+    assert memory.weight_bytes(model.config, torch.float32) == held
+    assert memory.weight_bytes(model.config, torch.bfloat16) == held // 2
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 30_000_000)
+    monkeypatch.setattr(loading, "AutoModelForImageTextToText", None)
+    with pytest.raises(errors.ModelTooLarge) as caught:
+        load(POCKET, "cpu")
+    assert "needs about 0.7 GB and cpu has 0.0 GB free" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("0x7f"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_memory_that_ends_while_loading_is_not_damage(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader:
+        @staticmethod
+        def from_config(config: object, **options: object) -> torch.nn.Module:
+            return tiny_qwen().model
+
+        @staticmethod
+        def from_pretrained(*args: object, **options: object) -> None:
+            raise failure
+
+    monkeypatch.setattr(loading, "AutoModelForImageTextToText", Reader)
+    with pytest.raises(errors.OutOfMemory):
+        load(POCKET, "cpu")
+
+
+def test_what_is_offered_follows_the_room_and_is_pinned() -> None:
+    here = [name for name, c in CHECKPOINTS.items() if at_hand(c.source)]
+    small = [name for name in here if CHECKPOINTS[name].gigabytes < 1]
+    assert fitting(0) == small and "pocket" in small
+    assert "qwen2.5-vl-7b" in fitting(24 * memory.GB)
+    assert "llava-next-8b" not in fitting(24 * memory.GB)
+    assert fitting(80 * memory.GB) == here
+    for checkpoint in CHECKPOINTS.values():
+        if checkpoint.gigabytes >= 1:
+            assert len(checkpoint.revision or "") == 40 and int(checkpoint.revision or "", 16)

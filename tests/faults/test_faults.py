@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +32,6 @@ from tests.tiny import save_small_pocket, tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
-LIMIT_S = 2.0
 SIGNAL_LIMIT_S = 30.0  # a busy machine takes seconds to unload torch
 
 
@@ -100,13 +98,11 @@ def place(stage: str) -> tuple[Any, str, int]:
 def test_failures_in_every_stage(
     stage: str, kind: str, engine: Engine, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = time.perf_counter()
     good = answers(list(engine.compare(request_, COLUMNS)))
-    usual_s = time.perf_counter() - clock  # what the machine is able to do at the moment
     owner, name, after = place(stage)
     failure, expected = FAILURES[kind]
     caches: list[weakref.ref[RotateKCache]] = []
-    started, told_s = RotateKCache.__init__, None
+    started = RotateKCache.__init__
 
     def watch(self: RotateKCache, *args: Any, **kwargs: Any) -> None:
         caches.append(weakref.ref(self))
@@ -115,12 +111,7 @@ def test_failures_in_every_stage(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
         patch.setattr(RotateKCache, "__init__", watch)
-        clock, events = time.perf_counter(), []
-        for event in engine.compare(request_, COLUMNS):
-            events.append(event)
-            if isinstance(event, Restarted | Failed) and told_s is None:
-                told_s = time.perf_counter() - clock
-        assert told_s is not None and told_s < LIMIT_S + usual_s
+        events = list(engine.compare(request_, COLUMNS))
     failed = [event for event in events if isinstance(event, Failed)]
     assert len(failed) == 1 and failed[0] is events[-1]
     if expected is None:
@@ -163,54 +154,32 @@ def test_memory_short_once_is_answered_under_tighter_limits(
     assert status(run).count(errors.TIGHTER) == 1
 
 
-def test_a_lost_accelerator_is_told_from_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: device-side assert")
-    monkeypatch.setattr(recovery, "probe", lambda device: None)
-    assert not recovery.is_lost(failure, gpu)  # the next call works
-    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
-    assert recovery.is_lost(failure, gpu)
-    assert not recovery.is_lost(ValueError(), gpu)
-    assert not recovery.is_lost(failure, torch.device("cpu"))
-
-
 def test_a_lost_accelerator_turns_health_red(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing can be answered any more: requests get a message, and health reports it."""
+    gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: illegal memory access")
+    monkeypatch.setattr(recovery, "probe", lambda device: None)
+    assert not recovery.is_lost(failure, gpu)  # the next call works
+    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
+    assert recovery.is_lost(failure, gpu) and not recovery.is_lost(ValueError(), gpu)
+    assert not recovery.is_lost(failure, torch.device("cpu"))
     engine = Engine(tiny_qwen())
     assert engine.health().able
     owner, name, after = place("first decoding step")
-    failure = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
         patch.setattr(recovery, "is_lost", lambda failure, device: True)
         *_, last = engine.compare(request_, COLUMNS)
-    assert isinstance(last, Failed) and isinstance(last.error, errors.Restarting)
+    for told in (last, *engine.compare(request_, COLUMNS)):
+        assert isinstance(told, Failed) and isinstance(told.error, errors.Restarting)
     assert not engine.health().able
-    (refused,) = engine.compare(request_, COLUMNS)
-    assert isinstance(refused, Failed) and isinstance(refused.error, errors.Restarting)
 
 
 def holding() -> set[int]:
     """The caches of this process that hold a tensor, by identity."""
     gc.collect()
     return {id(o) for o in gc.get_objects() if type(o) is RotateKCache and list(o.tensors())}
-
-
-@pytest.mark.parametrize("at", [0, 4])
-def test_a_closed_connection_frees_everything(at: int, engine: Engine, request_: Request) -> None:
-    """The generator is dropped after some tokens, as when a tab is closed."""
-    others = holding()  # of tests before, in this worker
-    events = engine.compare(request_, COLUMNS)
-    seen = 0
-    for event in events:
-        seen += isinstance(event, Token)
-        if seen >= at:
-            break
-    events.close()  # type: ignore[attr-defined]
-    del events
-    assert holding() <= others
-    assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
 class StopAfter(threading.Event):
@@ -225,24 +194,27 @@ class StopAfter(threading.Event):
         return self.looks < 0
 
 
-@pytest.mark.parametrize("looks", [0, 6])
-def test_stop_ends_a_prefill_between_layers(looks: int, engine: Engine, request_: Request) -> None:
-    """In the vision tower (3 blocks) and in the decoder (4 layers): no token, nothing kept."""
-    others = holding()
-    events = list(engine.compare(request_, COLUMNS, StopAfter(looks)))
-    assert not [event for event in events if isinstance(event, Token)]
+@pytest.mark.parametrize(
+    ("tokens", "looks"), [(0, None), (4, None), (None, 0), (None, 6)],
+    ids=["left before", "left later", "stopped in the tower", "stopped in the decoder"],
+)  # fmt: skip
+def test_who_leaves_or_stops_frees_everything(
+    tokens: int | None, looks: int | None, engine: Engine, request_: Request
+) -> None:
+    """The generator is dropped after some tokens, as when a tab is closed; or a flag is set in the
+    vision tower (3 blocks) or in the decoder (4 layers): then there is no token."""
+    others = holding()  # of tests before, in this worker
+    events = engine.compare(request_, COLUMNS, None if looks is None else StopAfter(looks))
+    seen = 0
+    for event in events:
+        seen += isinstance(event, Token)
+        if tokens is not None and seen >= tokens:
+            break
+    events.close()  # type: ignore[attr-defined]
+    del events
+    assert looks is None or seen == 0
     assert holding() <= others
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
-
-
-def test_stop_ends_within_one_token(engine: Engine, request_: Request) -> None:
-    stop = threading.Event()
-    after = 0
-    for event in engine.compare(request_, {"baseline": BASELINE}, stop):
-        after += stop.is_set() and isinstance(event, Token)
-        if isinstance(event, Token):
-            stop.set()
-    assert after <= 1
 
 
 @pytest.fixture(scope="module")
@@ -281,9 +253,7 @@ def test_without_triton(folder: Path, image: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-@pytest.mark.parametrize(
-    ("device", "said"), [("cuda", "no such GPU"), ("cuda:9", "no such GPU"), ("tpu", "device must")]
-)
+@pytest.mark.parametrize(("device", "said"), [("cuda:9", "no such GPU"), ("tpu", "device must")])
 def test_without_a_gpu(
     device: str, said: str, folder: Path, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,10 +1,13 @@
 """The command line: what it prints, where, and how it refuses."""
 
-import importlib.util
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,41 +43,50 @@ def image(picture: Picture, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_ask_prints_the_answer_alone(image: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["ask", image, "what?", "--max-new-tokens", "4"]) == 0
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1
-    assert err == ""
+Run = Callable[..., tuple[int, str, str]]
 
 
-def test_a_question_without_a_picture(image: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["ask", "--no-image", "what?", "--max-new-tokens", "4", "--json"]
-    assert command.main(words) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["visual_tokens"] == 0 and told["kv_bytes"] == told["kv_bytes_full"] > 0
-    assert command.main(["ask", "--no-image", image, "what?"]) == 2
-    assert "give the QUESTION alone" in capsys.readouterr().err
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command's status, and what it says on stdout and stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = command.main([*words])
+        return (status, *capsys.readouterr())
+
+    return run
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--no-image what? --smaller 4", "--smaller has no effect without an image. Leave it out."),
-        ("{image} what? --csv x", "--csv is for the answers of a store. Add --store DIR"),
-        ("--store x what? --place @", "--place has no effect: its pictures were read before."),
-        ("--load-cache x what? --place @", "--place has no effect: its pictures were read"),
-    ],
-)
-def test_a_flag_that_cannot_act_is_refused(
-    words: str, said: str, image: str, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def ask(run: Run, image: str) -> Callable[..., dict[str, Any]]:
+    """The figures of an answer of a few tokens, with more words behind the question."""
+
+    def ask(*more: str) -> dict[str, Any]:
+        status, out, _ = run("ask", image, "what?", "--json", "--max-new-tokens", "4", *more)
+        assert status == 0
+        return json.loads(out)
+
+    return ask
+
+
+def test_ask_prints_the_answer_alone_or_every_figure(
+    image: str, run: Run, ask: Callable[..., Any]
 ) -> None:
-    assert command.main(["ask", *words.format(image=image).split()]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(said) and err.count("\n") == 1
+    status, out, err = run("ask", image, "what?", "--max-new-tokens", "4")
+    assert (status, out.count("\n"), err) == (0, 1, "")
+    report = ask("--tokens", "fastv", "--keep-tokens", "0.4", "--keep-channels", "0.25")
+    assert set(report) >= FIELDS
+    assert report["nominal_kv"] == pytest.approx(0.25)
+    assert report["visual_tokens_kept"] == round(0.4 * report["visual_tokens"])
+    assert report["kv_bytes"] < report["kv_bytes_full"]
+    assert report["attention"] in ("reference", "triton")
+    _, out, _ = run("ask", "--no-image", "what?", "--max-new-tokens", "4", "--json")
+    told = json.loads(out)
+    assert told["visual_tokens"] == 0 and told["kv_bytes"] == told["kv_bytes_full"] > 0
 
 
 def test_a_picture_stands_first_unless_told(
-    image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    image: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rotatek.inputs import request
     from rotatek.inputs.messages import PICTURE
@@ -88,48 +100,22 @@ def test_a_picture_stands_first_unless_told(
 
     monkeypatch.setattr(request, "make_request", noted)
     asked = ["ask", image, "In {} what is it?", "--max-new-tokens", "2"]
-    for more in ([], ["--place", "{}"]):
-        assert command.main([*asked, *more]) == 0
+    assert run(*asked)[0] == run(*asked, "--place", "{}")[0] == 0
     assert made[0].messages[0].parts == (PICTURE, "In {} what is it?")
     assert made[1].messages[0].parts == ("In ", PICTURE, " what is it?")
-    capsys.readouterr()
-    assert command.main([*asked, "--place", "<image>"]) != 0
-    assert "Write '<image>' once" in capsys.readouterr().err
 
 
-def test_ask_json_has_every_field(image: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--tokens", "fastv", "--keep-tokens", "0.4", "--keep-channels", "0.25"]
-    assert command.main(["ask", image, "what?", "--json", "--max-new-tokens", "4", *options]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert set(report) >= FIELDS
-    assert report["nominal_kv"] == pytest.approx(0.25)
-    assert report["visual_tokens_kept"] == round(0.4 * report["visual_tokens"])
-    assert report["kv_bytes"] < report["kv_bytes_full"]
-    assert report["attention"] in ("reference", "triton")
-
-
-def test_ask_draws_with_a_seed(image: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ask_draws_with_a_seed(ask: Callable[..., Any]) -> None:
     """A seed that was drawn is reported; the same seed gives the same answer."""
-
-    def ask(*more: str) -> dict[str, Any]:
-        assert command.main(["ask", image, "what?", "--json", "--max-new-tokens", "6", *more]) == 0
-        return json.loads(capsys.readouterr().out)
-
     first = ask("--temperature", "1.5", "--option", "top_p=0.95")
     own = first["sampling"]
     assert own.keys() == {"temperature", "top_p", "seed"}
-    given = [word for name, value in own.items() for word in ("--option", f"{name}={value}")]
-    given[:2] = ["--temperature", str(own["temperature"])]
-    given[-2:] = ["--seed", str(own["seed"])]
-    assert ask(*given)["answer"] == first["answer"]
+    given = ["--temperature", str(own["temperature"]), "--seed", str(own["seed"])]
+    assert ask(*given, "--option", f"top_p={own['top_p']}")["answer"] == first["answer"]
     assert ask()["sampling"] == {} == ask("--seed", "3")["sampling"]
-    assert command.main(["ask", image, "what?", "--temperature", "3"]) == 2
-    assert "temperature must be a number from 0 to 2" in capsys.readouterr().err
 
 
-def test_batch_keeps_order_and_survives_a_bad_row(
-    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_batch_keeps_order_and_survives_a_bad_row(image: str, tmp_path: Path, run: Run) -> None:
     rows = [
         {"image": image, "question": "first?"},
         {"image": str(tmp_path / "missing.png"), "question": "second?"},
@@ -137,122 +123,98 @@ def test_batch_keeps_order_and_survives_a_bad_row(
     ]
     batch = tmp_path / "batch.jsonl"
     batch.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert command.main(["ask", "--batch", str(batch), "--max-new-tokens", "3"]) == 2
-    out, err = capsys.readouterr()
+    status, out, err = run("ask", "--batch", str(batch), "--max-new-tokens", "3")
     reports = [json.loads(line) for line in out.splitlines()]
-    assert [r["question"] for r in reports] == ["first?", "second?", "third?"]
+    assert status == 2 and [r["question"] for r in reports] == ["first?", "second?", "third?"]
     assert "error" in reports[1] and "answer" in reports[2]
     assert "question" in err  # the bar
     assert err.strip().splitlines()[-1].startswith("1 of the batch's questions")
+    for line in ("not json", '{"image": "x.png"}', "[]", "7"):
+        batch.write_text(line + "\n")
+        status, _, err = run("ask", "--batch", str(batch))
+        assert status == 2 and "Line 1 of the batch file" in err
 
 
-def test_a_stored_cache_answers_further_questions(
-    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stored_cache_answers_further_questions(image: str, tmp_path: Path, run: Run) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     short = ["--max-new-tokens", "3", "--json"]
-    assert command.main(["ask", image, "what?", "--save-cache", first, *short]) == 0
-    more = ["--load-cache", first, "and then?", "--save-cache", second]
-    assert command.main(["ask", *more, *short]) == 0
-    assert command.main(["ask", "--load-cache", second, "else?", *short]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(rows) == 3 and all(set(row) >= FIELDS for row in rows)
+    told = [
+        run("ask", *words, *short)
+        for words in (
+            [image, "what?", "--save-cache", first],
+            ["--load-cache", first, "and then?", "--save-cache", second],
+            ["--load-cache", second, "else?"],
+        )
+    ]
+    rows = [json.loads(out) for _, out, _ in told]
+    assert all(set(row) >= FIELDS for row in rows)
     assert rows[0]["kv_bytes"] < rows[1]["kv_bytes"] < rows[2]["kv_bytes"]
     for words, says in (
         (["--load-cache", first, image, "what?"], "give the QUESTION alone"),
         (["--load-cache", first, "what?", "--keep-channels", ".5"], "keeps its own settings"),
         (["--load-cache", image, "what?"], "is not a stored cache"),
         (["--load-cache", first + ".gone", "what?"], "no readable file"),
-        (["--save-cache", first, "--batch", "rows.jsonl"], "Leave --batch out"),
-        (["--save-cache", first, image, "what?", "--channels", "full"], "no compressed cache"),
     ):
-        assert command.main(["ask", *words]) == 2
-        out, err = capsys.readouterr()
-        assert out == "" and err.count("\n") == 1 and says in err
+        status, out, err = run("ask", *words)
+        assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("calibrate --out x --jobs 2", "The flag --jobs is gone: one process reads all prompts."),
-        ("ask a.png what? --bits 2", "The flag --bits is gone: choose `smaller`"),
-        ("ask a.png what? --widths=adaptive", "The flag --widths is gone: choose `smaller`"),
-        ("ask --video a.mp4 what?", "The flag --video is gone: give pictures"),
-        ("ask a.png what? --weighting none", "Write --weighting as --option weighting=VALUE."),
-        ("ask a.png what? --top-k 4", "Write --top-k as --option top_k=VALUE."),
-    ],
-)
-def test_a_flag_that_is_gone_names_the_other_way(
-    words: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(words.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and says in err
-
-
-def test_compare_prints_every_method_at_one_budget(
-    image: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--tokens", "fastv", "--keep-tokens", "0.4", "--max-new-tokens", "3"]
-    assert command.main(["compare", image, "what?", "--json", *options]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def test_compare_prints_every_method_at_one_budget(image: str, run: Run) -> None:
+    words = ["compare", image, "what?", "--tokens", "fastv", "--keep-tokens", "0.4"]
+    words += ["--max-new-tokens", "3"]
+    status, out, _ = run(*words, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
     assert [r["method"] for r in rows] == ["baseline", "fastv only", "think", "spark", "rotatek"]
-    assert {r["nominal_kv"] for r in rows[1:]} == {0.25}
+    assert status == 0 and {r["nominal_kv"] for r in rows[1:]} == {0.25}
     assert all(set(row) >= FIELDS | {"agreement", "first_divergence", "kl"} for row in rows)
-    assert command.main(["compare", image, "what?", *options]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
+    assert len(run(*words)[1].splitlines()) == 6
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--keep-tokens", "0"], "keep_tokens must be a number above 0"),
-        (["--keep-channels", "1.5"], "keep_channels must be a number above 0"),
-        (["--channels", "palu"], "channels must be one of"),
-        (["--tokens", "prumerge"], "tokens must be one of"),
-        (["--option", "solver=qr"], "solver must be one of"),
-        (["--option", "solver"], "--option must be NAME=VALUE; got solver."),
-        (["--option", "top_k=few"], "top_k must be a number; got few."),
-        (["--option", "colour=red"], 'There is no setting "colour"'),
-        (["--option", "bits=2"], "The setting bits is gone: choose `smaller`"),
-        (["--max-new-tokens", "0"], "max_new_tokens must be"),
-        (["--batch", "nothing.jsonl"], "Give either IMAGE"),
-    ],
-)
+# A command, and what its refusal says: one sentence on stderr, and status 2.
+REFUSED = [
+    ("ask", "Give an IMAGE and a QUESTION"),
+    ("ask --no-image a.png what?", "give the QUESTION alone"),
+    ("ask --no-image what? --smaller 4", "--smaller has no effect without an image. Leave it out."),
+    ("ask {image} what? --csv x", "--csv is for the answers of a store. Add --store DIR"),
+    ("ask --store x what? --place @", "--place has no effect: its pictures were read before."),
+    ("ask --load-cache x what? --place @", "--place has no effect: its pictures were read"),
+    ("ask {image} what? --place <image>", "Write '<image>' once"),
+    ("ask --save-cache x --batch rows.jsonl", "Leave --batch out"),
+    ("ask --save-cache x {image} what? --channels full", "no compressed cache"),
+    ("ask {image} what? --batch nothing.jsonl", "Give either IMAGE"),
+    ("ask {image} what? --temperature 3", "temperature must be a number from 0 to 2"),
+    ("ask {image} what? --keep-tokens 0", "keep_tokens must be a number above 0"),
+    ("ask {image} what? --keep-tokens much", "keep_tokens must be a number above 0"),
+    ("ask {image} what? --keep-channels 1.5", "keep_channels must be a number above 0"),
+    ("ask {image} what? --channels palu", "channels must be one of"),
+    ("ask {image} what? --tokens prumerge", "tokens must be one of"),
+    ("ask {image} what? --option solver=qr", "solver must be one of"),
+    ("ask {image} what? --option solver", "--option must be NAME=VALUE; got solver."),
+    ("ask {image} what? --option top_k=few", "top_k must be a number; got few."),
+    ("ask {image} what? --option colour=red", 'There is no setting "colour"'),
+    ("ask {image} what? --option bits=2", "The setting bits is gone: choose `smaller`"),
+    ("ask {image} what? --max-new-tokens 0", "max_new_tokens must be"),
+    ("calibrate --out x --jobs 2", "The flag --jobs is gone: one process reads all prompts."),
+    ("ask a.png what? --bits 2", "The flag --bits is gone: choose `smaller`"),
+    ("ask a.png what? --widths=adaptive", "The flag --widths is gone: choose `smaller`"),
+    ("ask --video a.mp4 what?", "The flag --video is gone: give pictures"),
+    ("ask a.png what? --weighting none", "Write --weighting as --option weighting=VALUE."),
+    ("ask a.png what? --top-k 4", "Write --top-k as --option top_k=VALUE."),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSED)
 def test_refusals_are_one_sentence_and_status_2(
-    image: str, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    words: str, says: str, image: str, run: Run
 ) -> None:
-    assert command.main(["ask", image, "what?", *options]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert says in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("line", ["not json", '{"image": "x.png"}', "[]", '{"question": "?"}', "7"])
-def test_a_broken_batch_file_names_the_line(
-    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    batch = tmp_path / "batch.jsonl"
-    batch.write_text(line + "\n")
-    assert command.main(["ask", "--batch", str(batch)]) == 2
-    assert "Line 1 of the batch file" in capsys.readouterr().err
+    status, out, err = run(*words.format(image=image).split())
+    assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
 def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         command.main(["ask", "--max-new-tokens", "much"])
-    assert exit_.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert command.main(["ask", "a.png", "what?", "--keep-tokens", "much"]) == 2
-    wanted = "keep_tokens must be a number above 0 and at most 1; got much.\n"
-    assert capsys.readouterr().err == wanted
-
-
-def test_missing_arguments_say_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["ask"]) == 2
-    assert "Give an IMAGE and a QUESTION" in capsys.readouterr().err
+    assert exit_.value.code == 2 and capsys.readouterr().err.count("\n") == 1
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -285,9 +247,6 @@ def test_an_option_of_another_method_goes_to_its_column() -> None:
     made = columns({"recovery": "mean"})
     assert made["spark"].as_dict()["recovery"] == "mean"
     assert "recovery" not in made["rotatek"].as_dict()
-
-
-def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(UserError, match="nothing to compare"):
         columns({"channels": "full"})
     with pytest.raises(SettingError, match="recovery must be one of"):
@@ -327,12 +286,53 @@ def test_help_of_the_whole_needs_no_tensors() -> None:
     assert all(f"    {name}" in done.stdout for name in command.COMMANDS)
 
 
-def test_the_page_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "rotatek.cli.page.find_spec", lambda name: None if name == "gradio" else find(name)
-    )
-    assert command.main(["page"]) == 2
-    assert capsys.readouterr().err == "The web page is not installed. Install rotatek[app].\n"
+def test_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr("rotatek.cli.page.find_spec", lambda name: None)
+    assert run("page") == (2, "", "The web page is not installed. Install rotatek[app].\n")
+
+
+# -- Ctrl-C ends a command, also where cleaning up waits for a lock without an owner ------------
+
+STUCK = """
+import signal, threading
+from rotatek.cli import main as cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+cli.CLEANUP_S = {seconds}
+with cli.interruptible():
+    try:
+        print("waiting", flush=True)
+        threading.Event().wait()
+    finally:
+        print("cleaning up", flush=True)
+        while True:
+            threading.Event().wait(0.05)
+"""
+
+
+@pytest.fixture
+def stuck(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """A process that was interrupted, and cleans up for ever."""
+    words = [sys.executable, "-c", STUCK.format(seconds=request.param)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "waiting\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "cleaning up\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("stuck", [0.2], indirect=True)
+def test_cleaning_up_may_take_only_so_long(stuck: subprocess.Popen[str]) -> None:
+    assert stuck.wait(30) == command.INTERRUPTED
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("stuck", [600], indirect=True)
+def test_a_second_interrupt_ends_it_at_once(stuck: subprocess.Popen[str]) -> None:
+    clock = time.perf_counter()
+    stuck.send_signal(signal.SIGINT)
+    assert stuck.wait(30) == command.INTERRUPTED and time.perf_counter() - clock < 10

@@ -1,21 +1,27 @@
 """Continuous batching: an answer does not depend on the others in the batch."""
 
+import os
 import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from transformers.cache_utils import DynamicCache
 
-from rotatek.engine import decode
+from rotatek.bridge.attention import pause
+from rotatek.engine import decode, device_turns, scheduler
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.device_turns import DeviceTurns
+from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Queued, Token
+from rotatek.errors import Stopped
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -23,6 +29,8 @@ from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
 from tests.fixtures import Picture, at_once
 from tests.fixtures import tokens_of as ids
+from tests.ragged import KINDS as RAGGED
+from tests.ragged import ROOM, Alone, filled
 from tests.tiny import tiny_qwen
 
 KINDS = {
@@ -269,25 +277,6 @@ def test_a_resting_conversation_counts_and_lets_others_in(picture: Picture) -> N
     assert engine.state().live_bytes == 0
 
 
-def test_turns_are_taken_in_the_order_of_asking() -> None:
-    turns, order = DeviceTurns(), []
-
-    def ask(number: int) -> None:
-        with turns:
-            order.append(number)
-
-    threads = []
-    with turns:
-        for number in range(5):
-            threads.append(threading.Thread(target=ask, args=(number,)))
-            threads[-1].start()
-            while len(turns._waiting) <= number:
-                time.sleep(0.001)
-    for thread in threads:
-        thread.join()
-    assert order == list(range(5)) and not turns.contended
-
-
 @pytest.mark.usefixtures("endless")
 def test_prefills_let_steps_go_between_their_layers(
     picture: Picture, monkeypatch: pytest.MonkeyPatch
@@ -318,49 +307,188 @@ def test_prefills_let_steps_go_between_their_layers(
     assert engine.state().prefills == 2 and engine.state().steps > steps[0]
 
 
-def caches(vlm: VisionLanguageModel, picture: Picture) -> Iterator[Any]:
-    """Filled caches of every kind with what follows them."""
-    from rotatek.engine.prefill import empty_cache, fill, plan_for
-
-    for number, settings in enumerate(KINDS.values()):
-        embedded = vlm.embed(vlm.prompt(asked(picture, number)), settings.pruning)
-        plan = plan_for(vlm, embedded, settings.pruning)
-        cache = empty_cache(vlm, embedded, settings, plan)
-        logits, _ = fill(vlm, embedded, plan, [cache])
-        yield cache, logits, embedded.next_position
+# -- rows that differ in size from head to head ------------------------------------------------
 
 
-def test_a_cache_that_leaves_is_the_one_that_joined(
+@torch.inference_mode()
+def step(vlm: VisionLanguageModel, batch: RunningBatch, rows: dict[int, Alone]) -> None:
+    """One token for each row in the batch and alone: the same one."""
+    here = [None if number is None else rows[number] for number in batch.order]
+    zero = torch.zeros(1, dtype=torch.long)
+    token = torch.cat([zero if one is None else one.token for one in here])
+    place = torch.cat([zero if one is None else one.position for one in here])
+    together = decode.decode_one_token(vlm, token, place, batch, None)
+    batch.stepped()
+    for row, one in zip(together, here, strict=True):
+        if one is not None:
+            own = decode.decode_one_token(vlm, one.token, one.position, one.cache, None)
+            torch.testing.assert_close(row[None], own, atol=2e-3, rtol=2e-3)
+            one.token, one.position = own.argmax(-1), one.position + 1
+            assert int(row.argmax()) == int(one.token)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["grown", "frozen"])
+def test_rows_come_and_go_at_random(frozen: bool) -> None:
+    """In one group, whatever their sizes are: every step says what each row says alone, and who
+    leaves takes along exactly what he brought and was given."""
+    vlm = tiny_qwen()
+    batch, chance = RunningBatch(DynamicCache(config=vlm.model.config)), random.Random(7)
+    batch.static = frozen
+    rows: dict[int, Alone] = {}
+    for number in range(20):
+        if len(rows) > 2 and chance.random() < 0.5:
+            gone = chance.choice(list(rows))
+            one, back = rows.pop(gone), filled(vlm, RAGGED["bits"], 0).cache
+            batch.leave([gone], {gone: back})
+            for (name, mine), (_, its) in zip(one.cache.tensors(), back.tensors(), strict=True):
+                if name != "text":  # which may have other spare slots
+                    assert torch.equal(mine, its), name
+            assert back.get_seq_length() == one.cache.get_seq_length()
+        joins = filled(vlm, RAGGED["bits"], number)
+        again = filled(vlm, RAGGED["bits"], number).cache
+        ((row,),) = batch.join([again], ROOM if frozen else 0)
+        rows[row] = joins
+        step(vlm, batch, rows)
+    assert len(batch.layers[0].groups) <= 2  # all but what is twice as large
+    if frozen:  # room that is given back is nobody's
+        width, held = len(batch.order), batch.bytes
+        left = list(rows)[2:]
+        batch.leave(left)
+        rows = {row: one for row, one in rows.items() if row not in left}
+        assert len(batch.order) == width
+        batch.shrink()
+        assert len(batch.order) <= 4 < width and batch.bytes < 0.6 * held
+        step(vlm, batch, rows)
+    batch.leave(list(rows))
+    assert batch.bytes == len(batch) == 0
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_conversation_goes_on_from_a_row_that_left() -> None:
+    """A second question, beside another visitor's row and alone."""
+    vlm, image = tiny_qwen(), Image.new("RGB", (140, 168), "red")
+    image.paste("blue", (40, 40, 90, 120))
+    first, columns = make_request(image, "What is it?", 6), {"x": RAGGED["bits"]}
+    found = []
+    for crowded in (True, False):
+        engine, talk = Engine(vlm), Conversation()
+        other = engine.compare(make_request(image.rotate(90), "And this?", 40), columns)
+        for _ in range(6 if crowded else 0):
+            next(other)
+        told = [*engine.compare(first, columns, conversation=talk)]
+        told += engine.follow(talk, "And then?", 6)
+        found.append(ids(told)["x"])
+        other.close()  # type: ignore[attr-defined]
+        talk.close()
+        assert engine.state().live_bytes == engine.scheduler.bytes == 0
+    assert found[0] == found[1] and len(found[0]) == 12
+
+
+# -- parallel prompts on a processor: shares of its cores, and no answer changes ---------------
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No other process takes a core; threads as before at the end."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("idle")
+def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
+    cores = CpuShares(4)
+    inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
+
+    def read() -> None:
+        with cores.prompts, cores.work():
+            inside.wait(60)
+            cores.share()
+            seen.append(torch.get_num_threads())
+            inside.wait(60)
+            leave.wait(60)
+
+    two = [threading.Thread(target=read) for _ in range(2)]
+    for thread in two:
+        thread.start()
+    inside.wait(60)
+    inside.wait(60)
+    third = threading.Event()
+
+    def wait() -> None:
+        with cores.prompts, cores.work():
+            third.set()
+
+    late = threading.Thread(target=wait)
+    late.start()
+    with cores.work():  # a step goes ahead beside them
+        assert torch.get_num_threads() == 1 and not third.is_set()
+    assert torch.get_num_threads() == 4
+    leave.set()
+    for thread in two:
+        thread.join(60)
+    late.join(60)
+    assert seen == [2, 2] and third.is_set()
+
+
+@pytest.mark.parametrize(("load", "threads"), [(0.4, 4), (6.1, 2), (30.0, 1)])
+def test_cores_of_a_crowded_machine_are_left_to_others(
+    load: float, threads: int, idle: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    cores = CpuShares(4)
+    for _ in range(3):  # a failure gives its place back
+        with pytest.raises(ValueError, match="no"), cores.prompts, cores.work():
+            assert torch.get_num_threads() == threads
+            raise ValueError("no")
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 8)]
+)
+def test_a_containers_limit_is_heeded(
+    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_turns, "THREADS", 8)
+    (tmp_path / "cpu.max").write_text(limit + "\n")
+    assert cores_here(str(tmp_path / "cpu.max")) == cores
+    assert cores_here(str(tmp_path / "none")) == 8
+
+
+@pytest.mark.usefixtures("idle")
+def test_answers_beside_each_other_are_those_given_alone(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
-    """Bytes, tensors and lengths; and a step in the batch is a step alone."""
-    from rotatek.cache.rotatek_cache import cache_bytes
+    work = of_every_form(picture, 12)
+    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    engine = Engine(vlm)
+    engine.scheduler.cores = cores = CpuShares(2)
+    most, reading = [0], set[int]()
 
-    one, other = list(caches(vlm, picture)), list(caches(vlm, picture))
-    batch = RunningBatch(one[0][0])
-    rows = [row for (row,) in batch.join([cache for cache, *_ in one], 0)]
-    assert not any(cache_bytes(cache).total for cache, *_ in one)
-    gone = rows[1::3]
-    batch.leave(gone, {row: one[rows.index(row)][0] for row in gone})
-    rows = [row for row in rows if row not in gone]
-    with torch.inference_mode():
-        for _ in range(20):
-            order = [n for n in batch.order if n is not None]
-            tokens = torch.tensor([5 + n for n in order])
-            place = torch.cat([one[n][2] for n in order]) + batch._steps
-            logits = decode.decode_one_token(vlm, tokens, place, batch, None)
-            batch.stepped()
-    batch.leave(rows, {row: one[row][0] for row in rows})
-    assert len(batch) == batch.bytes == 0
-    with torch.inference_mode():
-        for number, (cache, _, position) in enumerate(other):
-            for step in range(20 if number in rows else 0):
-                token = torch.tensor([5 + number])
-                alone = decode.decode_one_token(vlm, token, position + step, cache, None)
-            if number in rows:
-                mine = logits[order.index(number)][None]
-                torch.testing.assert_close(mine, alone, atol=1e-3, rtol=1e-3)
-            held = one[number][0]
-            more = cache_bytes(held).total - cache_bytes(cache).total
-            assert 0 <= more <= 4 * len(held.layers)  # layers no longer share their lengths
-            assert held.get_seq_length() == cache.get_seq_length()
+    def look(*_: object) -> None:
+        reading.add(threading.get_ident())
+        most[0] = max(most[0], cores._working)
+
+    with engine.vlm.model.get_decoder().layers[0].register_forward_pre_hook(look):
+        assert asked_at_once(engine, work) == alone
+    state = engine.state()
+    assert state.rows == state.running == state.waiting == state.live_bytes == 0
+    assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other
+    assert state.tokens > state.steps
+
+
+@pytest.mark.usefixtures("idle")
+def test_stop_ends_a_prompt_that_shares_the_cores(vlm: VisionLanguageModel) -> None:
+    served, stop = scheduler.Scheduler(vlm), threading.Event()
+    served.cores = cores = CpuShares(4)
+    with pytest.raises(Stopped), served.prefill(stop):
+        with cores.work():
+            pause()
+            assert torch.get_num_threads() == 2
+        pause()
+        assert torch.get_num_threads() == 4  # alone again
+        stop.set()
+        pause()
+    pause()  # outside nothing is stopped
