@@ -223,18 +223,22 @@ def tiny_idefics3() -> VisionLanguageModel:
     return _smol("idefics3", Idefics3ForConditionalGeneration, Idefics3Config)
 
 
+def _name(tokenizer: Any, **tokens: str) -> None:
+    """Give a tokenizer the attributes that its family's processor reads."""
+    for name, token in tokens.items():
+        setattr(tokenizer, name, token)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+
+
 def tiny_internvl(text: type = Qwen2Config, **more: Any) -> VisionLanguageModel:
     """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle; with
     another language model, InternVL3.5."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
     tokenizer = byte_tokenizer(special, "<|im_end|>")
-    extra = {
-        "start_image_token": "<img>", "end_image_token": "</img>",
-        "context_image_token": "<IMG_CONTEXT>", "video_token": "<video>",
-    }  # fmt: skip
-    for name, token in extra.items():
-        setattr(tokenizer, name, token)
-        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    _name(
+        tokenizer, start_image_token="<img>", end_image_token="</img>",
+        context_image_token="<IMG_CONTEXT>", video_token="<video>",
+    )  # fmt: skip
     sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
     config = InternVLConfig(
         vision_config=InternVLVisionConfig(**sizes),
@@ -249,11 +253,8 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
     """Gemma 3: windows in most layers, pictures that see themselves both ways, pooled tokens."""
     special = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"]
     tokenizer = byte_tokenizer([*special, "<image_soft_token>"], "<end_of_turn>")
-    names = ("boi_token", "eoi_token", "image_token")
     tokens = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
-    for name, token in zip(names, tokens, strict=True):
-        setattr(tokenizer, name, token)
-        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    _name(tokenizer, **dict(zip(("boi_token", "eoi_token", "image_token"), tokens, strict=True)))
     boi, eoi, image = tokenizer.convert_tokens_to_ids(list(tokens))
     layers = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     config = Gemma3Config(
@@ -288,9 +289,7 @@ def tiny_gemma4(
     tokenizer = byte_tokenizer(special, "<turn|>")
     tokenizer.chat_template, tokenizer.pad_token = GEMMA4, "<turn|>"
     names = ("boi_token", "eoi_token", "image_token", "boa_token", "eoa_token", "audio_token")
-    for name, token in zip(names, (*special[3:6], *special[7:]), strict=True):
-        setattr(tokenizer, name, token)
-        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
+    _name(tokenizer, **dict(zip(names, (*special[3:6], *special[7:]), strict=True)))
     boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])
     audio = tokenizer.convert_tokens_to_ids(special[-1])
     text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}

@@ -1,4 +1,4 @@
-"""Full-size models of every family with random weights: on the meta device, or on a GPU.
+"""Full-size models of some families with random weights: on the meta device, or on a GPU.
 
 Numbers are those of the published `config.json` files; tokenizers are bytes and special tokens. No
 16 GB checkpoint is needed to measure what the real shapes cost. Answers mean nothing.
@@ -15,24 +15,6 @@ from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES
 from tests import families
-
-SO400M: dict[str, Any] = {
-    "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "patch_size": 14,
-}  # fmt: skip
-QWEN2_7B: dict[str, Any] = {
-    "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
-    "num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768,
-}  # fmt: skip
-LLAMA_8B: dict[str, Any] = {
-    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
-}  # fmt: skip
-QWEN35: dict[str, Any] = {
-    "num_attention_heads": 16, "head_dim": 256, "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
-    "max_position_embeddings": 262144,
-    "rope_parameters": {"rope_theta": 1e7, "mrope_section": [11, 11, 10]},
-}  # fmt: skip
 
 
 class Full(NamedTuple):
@@ -58,7 +40,9 @@ class Full(NamedTuple):
 FULL: dict[str, Full] = {
     "qwen2.5-vl-7b": Full(
         "qwen2_5_vl",
-        QWEN2_7B | {
+        {
+            "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+            "num_attention_heads": 28, "num_key_value_heads": 4,
             "max_position_embeddings": 128000, "tie_word_embeddings": False,
             "rope_parameters": {"rope_theta": 1e6, "mrope_section": [16, 24, 24]},
         },
@@ -72,7 +56,10 @@ FULL: dict[str, Full] = {
     ),
     "llava-next-8b": Full(
         "llava_next",
-        LLAMA_8B | {"max_position_embeddings": 8192},
+        {
+            "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192,
+        },
         {
             "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
             "num_attention_heads": 16, "image_size": 336, "projection_dim": 768,
@@ -85,35 +72,15 @@ FULL: dict[str, Full] = {
         {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
         128320,
     ),
-    "qwen2-vl-7b": Full(
-        "qwen2_vl",
-        QWEN2_7B | {"rope_parameters": {"mrope_section": [16, 24, 24]}},
-        {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4, "hidden_size": 3584},
-        {},
-        {"size": {"shortest_edge": 3136, "longest_edge": 12845056}},
-        152064,
-    ),
-    "qwen3-vl-8b": Full(
-        "qwen3_vl",
-        LLAMA_8B | {
-            "intermediate_size": 12288, "num_hidden_layers": 36, "head_dim": 128,
-            "max_position_embeddings": 262144,
-            "rope_parameters": {"mrope_section": [24, 20, 20]},
-        },
-        {
-            "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
-            "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24],
-            "num_position_embeddings": 2304,
-        },
-        {},
-        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
-        151936,
-    ),
     "qwen3.5-4b": Full(
         "qwen3_5",
-        QWEN35 | {
+        {
             "hidden_size": 2560, "intermediate_size": 9216, "num_hidden_layers": 32,
-            "num_key_value_heads": 4, "tie_word_embeddings": True,
+            "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+            "max_position_embeddings": 262144, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_theta": 1e7, "mrope_section": [11, 11, 10]},
         },
         {
             "depth": 24, "hidden_size": 1024, "num_heads": 16, "intermediate_size": 4096,
@@ -122,49 +89,6 @@ FULL: dict[str, Full] = {
         {"tie_word_embeddings": True},
         {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
         248320,
-    ),
-    "qwen3.5-35b-a3b": Full(
-        "qwen3_5_moe",
-        QWEN35 | {
-            "hidden_size": 2048, "num_hidden_layers": 40, "num_key_value_heads": 2,
-            "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512, "tie_word_embeddings": False,
-        },
-        {
-            "depth": 27, "hidden_size": 1152, "num_heads": 16, "intermediate_size": 4304,
-            "out_hidden_size": 2048, "num_position_embeddings": 2304,
-        },
-        {"tie_word_embeddings": False},
-        {"size": {"shortest_edge": 65536, "longest_edge": 16777216}},
-        248320,
-    ),
-    "llava-1.5-7b": Full(
-        "llava",
-        {
-            "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-            "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128,
-            "max_position_embeddings": 4096,
-        },
-        {
-            "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
-            "num_attention_heads": 16, "image_size": 336, "patch_size": 14, "projection_dim": 768,
-        },
-        {},
-        {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}},
-        32064,
-    ),
-    "llava-onevision-7b": Full(
-        "llava_onevision",
-        QWEN2_7B,
-        SO400M | {"num_hidden_layers": 26, "image_size": 384},
-        {
-            "image_grid_pinpoints": [
-                [384 * a, 384 * b] for a in range(1, 7) for b in range(1, 7)
-            ],
-            "vision_aspect_ratio": "anyres_max_9",
-        },
-        {"size": {"height": 384, "width": 384}},
-        152000,
     ),
     "smolvlm-256m": Full(
         "smolvlm",
@@ -181,26 +105,6 @@ FULL: dict[str, Full] = {
         {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
         49280,
     ),
-    "idefics3-8b": Full(
-        "idefics3",
-        LLAMA_8B,
-        SO400M | {"num_hidden_layers": 27, "image_size": 364},
-        {"scale_factor": 2},
-        {"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}},
-        128259,
-    ),
-    "internvl3-8b": Full(
-        "internvl",
-        QWEN2_7B,
-        {
-            "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
-            "num_attention_heads": 16, "image_size": [448, 448], "patch_size": [14, 14],
-            "attention_bias": True,
-        },
-        {"image_seq_length": 256, "downsample_ratio": 0.5, "tie_word_embeddings": False},
-        {"size": {"height": 448, "width": 448}, "max_patches": 12},
-        151674,
-    ),
     "gemma-3-4b": Full(
         "gemma3",
         {
@@ -211,7 +115,10 @@ FULL: dict[str, Full] = {
             + ["sliding_attention"] * 4,
             "query_pre_attn_scalar": 256,
         },
-        SO400M | {"num_hidden_layers": 27, "image_size": 896},
+        {
+            "hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16,
+            "patch_size": 14, "num_hidden_layers": 27, "image_size": 896,
+        },
         {"mm_tokens_per_image": 256},
         {"size": {"height": 896, "width": 896}},
         262208,

@@ -8,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import GptOssConfig
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
@@ -17,7 +16,6 @@ from rotatek.cli.main import main
 from rotatek.engine.decode import decode, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed
-from rotatek.errors import ModelUnsupported
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import make_chat, make_request
 from rotatek.methods.settings import Settings
@@ -29,7 +27,6 @@ from tests.families import (
     real_processor,
     save_known,
     save_unknown,
-    tiny_internvl,
     tiny_other,
     tiny_pixtral,
 )
@@ -209,11 +206,6 @@ def test_full_width_is_plain_transformers(
         assert answered(vlm, image, settings) == plain
         cache = RotateKCache(vlm.model, inputs, settings)
         assert generated(vlm, inputs, **with_cache(vlm.model, cache)) == plain
-
-
-def test_internvl35_with_attention_sinks_is_refused() -> None:
-    with pytest.raises(ModelUnsupported, match="attention sinks"):
-        tiny_internvl(GptOssConfig, num_local_experts=4)
 
 
 WAYS: dict[str, dict[str, Any]] = {

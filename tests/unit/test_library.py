@@ -1,4 +1,4 @@
-"""The library as another program uses it: plain `generate`, refusals, multi-turn, budgets."""
+"""The library as another program uses it: names, refusals, budgets, and types of numbers."""
 
 import importlib.util
 
@@ -8,11 +8,14 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.shares import matched_keep_tokens
-from rotatek.models import Prompt, VisionLanguageModel
+from rotatek.models import Prompt, VisionLanguageModel, load
+from rotatek.models.loading import DTYPES
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
@@ -90,3 +93,59 @@ def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModeUnsupported, match="bitsandbytes"):
         loading.load("pocket", "cpu", four_bit=True)
+
+
+FORMS = {
+    "baseline": BASELINE,
+    "k = 1/4": Settings.of(keep_channels=0.25),
+    ".75 bits": Settings.of(smaller=16),
+    "FastV": Settings.of(tokens="fastv", keep_tokens=0.5, channels="think"),
+}
+
+
+@pytest.mark.parametrize("name", [*DTYPES, ""])
+def test_the_environment_names_the_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTATEK_DTYPE", name)
+    wanted = DTYPES.get(name, torch.float32)
+    assert load(device="cpu").model.dtype == wanted
+    assert load(device="cpu", dtype=torch.float32).model.dtype == torch.float32
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTATEK_DTYPE", "int3")
+    with pytest.raises(SettingError, match="ROTATEK_DTYPE must be float32 or bfloat16"):
+        load(device="cpu")
+
+
+def test_every_form_answers_in_bfloat16_on_a_processor(
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And holds half the bytes."""
+    monkeypatch.setenv("ROTATEK_DTYPE", "bfloat16")
+    engine, request = Engine(device="cpu"), make_request(picture(224, 224, seed=1), "What?", 6)
+    found = {
+        event.column: event.metrics
+        for event in engine.compare(request, FORMS, trace=False)
+        if isinstance(event, Finished)
+    }
+    assert found.keys() == FORMS.keys()
+    monkeypatch.setenv("ROTATEK_DTYPE", "float32")
+    exact = next(
+        event
+        for event in Engine(device="cpu").answer(request, BASELINE)
+        if isinstance(event, Finished)
+    )
+    assert 2 * found["baseline"]["kv_bytes_full"] == exact.metrics["kv_bytes_full"]
+
+
+def test_a_default_of_float64_changes_nothing(picture: Picture) -> None:
+    """Programs set it for their own tensors; what is stored has types of its own."""
+    settings = Settings.of(smaller=4)
+    request = make_request(picture(150, 120, seed=4), "what?", 6)
+    torch.set_default_dtype(torch.float64)
+    try:
+        events = list(Engine(tiny_qwen()).answer(request, settings))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert done.new_tokens

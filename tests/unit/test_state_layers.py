@@ -5,10 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 from transformers import (
     GraniteMoeHybridConfig,
@@ -25,17 +23,14 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import decode_one_token
-from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished, Prefilled
 from rotatek.engine.prefill import empty_cache, fill, forked, plan_for
 from rotatek.errors import ModeUnsupported
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.models.families import FAMILIES, OTHERS
 from tests.families import tiny_qwen35
 from tests.fixtures import Picture
-from tests.tiny import byte_tokenizer, scramble
+from tests.tiny import scramble
 from tests.unit.test_refused_attention import TEXT, llava_over
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
@@ -208,41 +203,3 @@ def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None
     cache.batch_select_indices(torch.tensor([2, 0]))
     cache.batch_repeat_interleave(2)
     assert all(len(t) == 4 for la in state_layers(cache) for t in tensors_of(la))
-
-
-class Patches:
-    """In place of LFM2-VL's image processor, which wants torchvision: 64 patches of a picture."""
-
-    image_token = "<image>"
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    def __call__(self, text: str, images: list[Image.Image], **_: Any) -> dict[str, Tensor]:
-        """16 visual tokens, of 2x2 patches each."""
-        shown = torch.tensor(np.asarray(images[0].resize((112, 112)))) / 255
-        patches = shown.view(8, 14, 8, 14, 3).permute(0, 2, 1, 3, 4).reshape(1, 64, -1)
-        words = text.replace(self.image_token, 16 * self.image_token)
-        return {
-            "input_ids": torch.tensor([self.tokenizer.encode(words, add_special_tokens=False)]),
-            "pixel_values": patches,
-            "pixel_attention_mask": torch.ones(1, 64, dtype=torch.long),
-            "spatial_shapes": torch.tensor([[8, 8]]),
-        }
-
-
-def test_a_family_without_an_adapter_is_asked(picture: Picture) -> None:
-    """LFM2-VL: every method, and full width as uncompressed."""
-    tokenizer = byte_tokenizer(["<s>", "</s>", "<image>"], "</s>")
-    tokenizer.chat_template = FAMILIES["llava"].adapter.template
-    model = lfm2(len(tokenizer), tokenizer.convert_tokens_to_ids("<image>"))
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    other = OTHERS.adapter(prepare(scramble(model, 0)), tokenizer, Patches(tokenizer), "tiny-lfm2")
-    columns = {"all": BASELINE, "k": Settings.of(keep_channels=1.0)} | FORMS
-    events = list(Engine(other).compare(make_request(picture(100, 60), "what?", 6), columns))
-    assert not [event.message for event in events if isinstance(event, Failed)]
-    answers = {event.column: event.answer for event in events if isinstance(event, Finished)}
-    assert answers.keys() == columns.keys() and answers["all"] == answers["k"]
-    assert [event.visual_tokens for event in events if isinstance(event, Prefilled)] == [16] * len(
-        columns
-    )

@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,19 +154,6 @@ def test_an_answer_that_stdout_does_not_take_is_on_stderr(
     with pytest.raises(BrokenPipeError):  # the pipe is closed: it ends silently
         say("the answer")
     assert capsys.readouterr().err == ""
-
-
-def test_an_answer_for_a_closed_stdout_is_on_stderr(
-    image: str, tiny: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["ask", image, "what?", "--max-new-tokens", "3", "--json"]
-    monkeypatch.setattr("sys.stdout", None)  # as with >&-
-    assert command.main(words) == 0
-    assert "answer" in json.loads(capsys.readouterr().err)
-    monkeypatch.setattr("sys.stdout", None)
-    monkeypatch.setattr("sys.stderr", None)
-    assert command.main(words) == 0 and command.main([*words, "--keep-channels", "7"]) == 2
-    sys.stderr.close()
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
