@@ -1,6 +1,6 @@
 """A third-party package: a channel method and a token pruner, each with an option.
 
-`conftest.py` copies this file out of the repository and registers it there by entry points; no test
+`test_registered.py` copies this file out of the repository and registers it there by entry points; no test
 imports it from here.
 """
 

@@ -1,52 +1,78 @@
-"""Methods from outside in settings, help, tables, comparisons and `model.generate`."""
+"""Methods of a package outside the repository, installed as an installer would leave it: they are
+in settings, help, tables, comparisons, on the page and in `model.generate`."""
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.unversioned]
-Run = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[2]
+RECEIPT = ROOT / "assets" / "examples" / "receipt.png"
+METADATA = "Metadata-Version: 2.1\nName: own-methods\nVersion: 1.0\n"
+ENTRY_POINTS = """\
+[rotatek.channels]
+loudest = own_methods:Loudest
 
-CODE = """
-import json
+[rotatek.tokens]
+stride = own_methods:Stride
+"""
+
+LIBRARY = """
+import contextlib, io, json, sys
+from pathlib import Path
+import numpy as np, torch
+from rotatek import Engine, RotateK, RotateKCache, Settings, load, make_request, open_image
+from rotatek.cli.main import main
+from rotatek.compare.columns import matched, titled
 from rotatek.methods.channels import CHANNELS
-from rotatek.compare.columns import matched
-from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
+from rotatek.page.inspect.drawings import Place, View, head_drawings
+from rotatek.service.run import start
 
 flat = dict(tokens="stride", keep_tokens=0.5, stride_phase=0.25, channels="loudest",
             keep_channels=0.5, loudness_norm="one")
 chosen = Settings.of(**flat)
 assert Settings.from_dict(chosen.as_dict()) == chosen
-print(json.dumps({
-    "registered": [list(TOKENS), list(CHANNELS)],
-    "settings": chosen.as_dict(),
-    "nominal": chosen.nominal_kv,
+found = {
+    "registered": [list(TOKENS)[-1], list(CHANNELS)[-1]], "settings": chosen.as_dict(),
     "columns": {name: one.nominal_kv for name, one in matched(chosen).items()},
-}))
-"""
+}
 
-GENERATE = """
-from pathlib import Path
-import torch
-from rotatek import RotateKCache, Settings, load, make_request, open_image
-
-vlm = load("pocket", "cpu")
-prompt = vlm.prompt(make_request(open_image(Path({picture!r})), "What is the total?", 32))
-inputs = {{
-    "input_ids": prompt.ids,
-    "attention_mask": torch.ones_like(prompt.ids),
-    "mm_token_type_ids": prompt.visual.int(),
-    **prompt.pixels.tensors,
-}}
+vlm, image = load("pocket", "cpu"), open_image(Path(sys.argv[1]))
+prompt = vlm.prompt(make_request(image, "What is the total?", 32))
+inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
+          "mm_token_type_ids": prompt.visual.int(), **prompt.pixels.tensors}
 settings = Settings.of(tokens="stride", keep_tokens=0.9, channels="loudest", keep_channels=0.75)
 cache = RotateKCache(vlm.model, inputs, settings)
 ids = vlm.model.generate(**inputs, cache=cache, max_new_tokens=32, do_sample=False)
-print(vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:], skip_special_tokens=True))
-print(cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1]), cache.plan.visual_kept)
-"""
+found["said"] = vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:], skip_special_tokens=True)
+found["smaller"] = cache.bytes().total < 0.9 * vlm.full_bytes(prompt.ids.shape[1])
 
+columns = titled(Settings(), [])
+run = start(columns, np.asarray(image), "What is the total?")
+for event in Engine(vlm).compare(make_request(image, run.question, 2), columns):
+    run.take(event)
+drawn = head_drawings(View(run, run.trace, Place(3, 1), RotateK(keep=0.25), CHANNELS["loudest"]()))
+cells = drawn["mask-loudest"].figure.data[0]
+found["mask"] = [int(cells["z"].sum()), cells["colorscale"][1][1]]
+
+def printed(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        main(words)
+    return out.getvalue()
+
+found["help"] = printed("ask", "--help")
+found["reports"] = printed(
+    "compare", sys.argv[1], "What is the total?", "--max-new-tokens", "4", "--tokens", "stride",
+    "--keep-tokens", "0.8", "--option", "loudness_norm=one", "--json")
+print(json.dumps(found))
+"""
 
 PAGE = """
 import json
@@ -59,93 +85,70 @@ from rotatek.paths import assets
 
 site = PageContext(Service(models_on_offer(["pocket"])), load_examples(assets() / "examples"), {})
 page = build(site, assets())
-info = page.get_api_info()["named_endpoints"]
+asked = page.get_api_info()["named_endpoints"]["/ask"]
 print(json.dumps({
     "widgets": [c["props"].get("elem_id") for c in page.get_config_file()["components"]],
-    "fields": {name: [p["parameter_name"] for p in info[name]["parameters"]]
-               for name in ("/ask",)},
+    "fields": [p["parameter_name"] for p in asked["parameters"]],
     "frames": mask_frames(),
 }))
 """
 
-MASK = """
-import json
-import numpy as np
-from pathlib import Path
-from rotatek import Engine, RotateK, Settings, make_request, open_image
-from rotatek.methods.channels import CHANNELS
-from rotatek.compare.columns import titled
-from rotatek.page.inspect.drawings import Place, View, head_drawings
-from rotatek.service.run import start
 
-image, columns = open_image(Path({picture!r})), titled(Settings(), [])
-run = start(columns, np.asarray(image), "What is the total?")
-for event in Engine("pocket", "cpu").compare(make_request(image, run.question, 2), columns):
-    run.take(event)
-method = RotateK(keep=0.25)
-drawn = head_drawings(View(run, run.trace, Place(3, 1), method, CHANNELS["loudest"]()))
-cells = drawn["mask-loudest"].figure.data[0]
-print(json.dumps([int(cells["z"].sum()), cells["colorscale"][1][1]]))
-"""
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the package."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(Path(__file__).with_name("own_methods.py"), folder)
+    about = folder / "own_methods-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(METADATA)
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
 
 
-def test_the_page_and_its_api_have_them(said: Callable[[str], str]) -> None:
-    found = json.loads(said(PAGE))
+def printed(package: Path, code: str) -> Any:
+    """What the code prints, as JSON, in a fresh process that has the package."""
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(package), str(ROOT))),
+        "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "COLUMNS": "100",
+    }  # fmt: skip
+    env.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(RECEIPT)],
+        cwd=package, env=env, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_the_page_and_its_api_have_them(package: Path) -> None:
+    found = printed(package, PAGE)
     assert {"loudness-norm", "stride-phase"} <= set(found["widgets"])
     assert "mask-loudest" in found["frames"]
-    for fields in found["fields"].values():
-        assert {"loudness_norm", "stride_phase"} <= set(fields)
+    assert {"loudness_norm", "stride_phase"} <= set(found["fields"])
 
 
-def test_the_mask_draws_it(said: Callable[[str], str], receipt: str) -> None:
-    cells, colour = json.loads(said(MASK.format(picture=receipt)))
-    assert (cells, colour) == (32, "#7a4fb5")  # a quarter of 128 channels, the same for every token
-
-
-def test_settings_tables_and_columns(said: Callable[[str], str]) -> None:
-    found = json.loads(said(CODE))
-    tokens, channels = found["registered"]
-    assert tokens[-1] == "stride" and channels[-1] == "loudest"
+def test_library_and_command_line_have_them(package: Path) -> None:
+    found = printed(package, LIBRARY)
+    assert found["registered"] == ["stride", "loudest"]
     assert found["settings"] == {
         "tokens": "stride", "keep_tokens": 0.5, "stride_phase": 0.25,
         "channels": "loudest", "keep_channels": 0.5, "loudness_norm": "one",
     }  # fmt: skip
-    assert found["nominal"] == pytest.approx(0.375)
     columns = found["columns"]
     assert {"stride only", "loudest"} <= set(columns) and columns.pop("baseline") == 1
     assert all(share == pytest.approx(0.375, abs=2e-6) for share in columns.values())
+    assert "20.10" in found["said"] and found["smaller"]
+    assert found["mask"] == [32, "#7a4fb5"]  # a quarter of 128 channels, for every token the same
 
-
-def test_the_command_line_has_its_options(with_package: Run) -> None:
-    said = " ".join(with_package("-m", "rotatek", "ask", "--help").split())
-    assert "stride: Stride" in said and "loudest: Loudest channels" in said
-    for words in ("stride_phase of stride: ", "loudness_norm of loudest: ", "(one, two)"):
-        assert words in said
-
-
-def test_a_comparison_on_the_command_line(with_package: Run, receipt: str) -> None:
-    words = [
-        "--tokens",
-        "stride",
-        "--keep-tokens",
-        "0.8",
-        "--option",
-        "loudness_norm=one",
-        "--json",
-    ]
-    lines = with_package(
-        "-m", "rotatek", "compare", receipt, "What is the total?", "--max-new-tokens", "4", *words
-    ).splitlines()
-    reports = {report["method"]: report for report in map(json.loads, lines)}
+    words = " ".join(found["help"].split())
+    assert "stride: Stride" in words and "loudest: Loudest channels" in words
+    for one in ("stride_phase of stride: ", "loudness_norm of loudest: ", "(one, two)"):
+        assert one in words
+    reports = {each["method"]: each for each in map(json.loads, found["reports"].splitlines())}
     assert {"baseline", "stride only", "loudest", "rotatek"} <= set(reports)
     assert reports["loudest"]["settings"]["loudness_norm"] == "one"
     shares = [one["nominal_kv"] for name, one in reports.items() if name != "baseline"]
     assert shares == pytest.approx([0.5] * len(shares), abs=2e-6)
     kept = reports["stride only"]["visual_tokens_kept"]
     assert kept == pytest.approx(0.5 * reports["baseline"]["visual_tokens"], abs=1)
-
-
-def test_generate_answers_with_them(said: Callable[[str], str], receipt: str) -> None:
-    answer, facts = said(GENERATE.format(picture=receipt)).splitlines()
-    assert "20.10" in answer
-    assert facts.startswith("True ")
