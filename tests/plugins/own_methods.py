@@ -1,7 +1,7 @@
 """A third-party package: a channel method and a token pruner, each with an option.
 
-`test_registered.py` copies this file out of the repository and registers it there by entry points; no test
-imports it from here.
+`test_registered.py` copies this file out of the repository and registers it there by entry points;
+no test imports it from here.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Pruners against plain references of their formulas, and in both families."""
+"""Pruners against plain references of their formulas."""
 
 import math
 from collections.abc import Callable
@@ -8,16 +8,9 @@ import torch
 from torch import Tensor
 
 from kernels.reference import Text
-from rotatek.bridge.row_layout import Layout
-from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import prefill
-from rotatek.inputs.request import make_request
 from rotatek.methods.channels import LayerStates
-from rotatek.methods.settings import Settings
 from rotatek.methods.shares import tokens_kept
 from rotatek.methods.tokens import (
-    DART,
-    TOKENS,
     DivPrune,
     PyramidDrop,
     Random,
@@ -25,16 +18,11 @@ from rotatek.methods.tokens import (
     TokenPruner,
     View,
 )
-from rotatek.methods.tokens.base import Attended
-from rotatek.methods.tokens.by_head import HeadPruner, pooled, window_attention
 from rotatek.methods.tokens.dart import least_alike
 from rotatek.methods.tokens.divprune import most_diverse
-from tests.fixtures import Picture
-from tests.tiny import TINY
 
 HEADS, GROUP, W, D, N, M = 2, 3, 4, 16, 40, 20
 LENGTHS, SPOKEN = (40, 25), (20, 12)
-ENCODERS = [name for name, one in TOKENS.items() if one.stage == "encoder"]
 
 
 def _view(tokens: int = 40, number: int = 0, seed: int = 0) -> View:
@@ -45,7 +33,7 @@ def _view(tokens: int = 40, number: int = 0, seed: int = 0) -> View:
 
     states = draw(tokens, 12)
     eye = torch.eye(12)
-    return View(draw(tokens).abs(), draw(tokens, 8), states, draw(5, 12), number, lambda x: x @ eye)
+    return View(draw(tokens).abs(), draw(tokens, 8), states, number, 12, lambda x: x @ eye)
 
 
 def _plain_max_min(tokens: Tensor, count: int) -> list[int]:
@@ -87,33 +75,6 @@ def test_as_many_stay_as_asked(made: Callable[..., TokenPruner], keep: float) ->
     kept, states = made(keep=keep).reduce(view)
     assert int(kept.sum()) == tokens_kept(40, keep)
     assert states is view.states
-
-
-@pytest.mark.parametrize("family", TINY)
-@pytest.mark.parametrize("name", ENCODERS)
-def test_every_encoder_pruner_in_both_families(name: str, family: str, picture: Picture) -> None:
-    """With every channel method behind it; what stays is what the cache holds."""
-    vlm = TINY[family]()
-    prompt = vlm.prompt(make_request(picture(90, 70), "Which colour is it?", 4))
-    settings = Settings.of(tokens=name, keep_tokens=0.3, keep_channels=0.25)
-    embedded = vlm.embed(prompt, settings.tokens)
-    assert embedded.kept is not None
-    assert int(embedded.kept.sum()) == int(embedded.visual.sum()) < prompt.visual_tokens
-    again = vlm.embed(prompt, settings.tokens)
-    assert torch.equal(again.embeds, embedded.embeds)
-    for method in ("rotatek", "think", "spark"):
-        chosen = settings.with_channels(method)
-        cache = RotateKCache(vlm.model, embedded.inputs(), chosen)
-        logits, _ = prefill(vlm, embedded, cache)
-        assert bool(logits.isfinite().all())
-        assert cache.layers[0].store.visual.keys.shape[2] == int(embedded.visual.sum())
-
-
-def _layout(text_before: int, visual: int, text: int) -> Layout:
-    length = text_before + visual + text
-    seen = torch.zeros(1, length, dtype=torch.bool)
-    seen[:, text_before : text_before + visual] = True
-    return Layout(seen, torch.ones(1, length, dtype=torch.bool), 32)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4, 5, 28, 32])
@@ -160,17 +121,6 @@ def test_dart_keeps_what_is_least_like_its_pivots(count: int) -> None:
     assert len(found) == count and set(found) == wanted
 
 
-def test_dart_chooses_in_a_batch_and_keeps_all_text() -> None:
-    layout = _layout(2, 40, 6)
-    keys = torch.randn(1, 2, 48, 8, generator=torch.Generator().manual_seed(4))
-    pruner = DART(keep=0.5)
-    seen = Attended(keys, keys, layout, 1.0, torch.tensor([20]))
-    kept = pruner.choose(seen, pruner.rank(seen))
-    assert int((kept & layout.visual).sum()) == 20
-    assert bool(kept[layout.valid & ~layout.visual].all())
-    assert pruner.stages(28) == {2: 0.5}
-
-
 def states() -> LayerStates:
     """One layer of two samples, padded, whose window is the end of its text."""
     generator = torch.Generator().manual_seed(5)
@@ -207,26 +157,10 @@ def plain_pool(votes: list[float]) -> list[float]:
     return [max(votes[max(0, n - 3) : n + 4]) for n in range(len(votes))]
 
 
-def test_votes_are_the_windows_attention_text_in_the_softmax() -> None:
-    layer = states()
-    found = window_attention(layer)
-    for sample, length in enumerate(LENGTHS):
-        for head in range(HEADS):
-            wanted = plain_attention(layer, sample, head)
-            assert found[sample, head, :length].tolist() == pytest.approx(wanted, abs=1e-5)
-            assert (found[sample, head, length:] == 0).all()
-    assert pooled(found, 7)[0, 0].tolist() == pytest.approx(plain_pool(found[0, 0].tolist()))
-
-
-def chosen_by(pruner: HeadPruner, layer: LayerStates) -> Tensor:
-    """Which tokens stay, [B, Hkv, N] bool."""
-    return pruner.kept_by_head(layer, pruner.counts(layer.lengths))
-
-
 @pytest.mark.parametrize("keep", [0.05, 0.3, 1.0])
 def test_snapkv_keeps_the_best_of_each_head(keep: float) -> None:
     layer = states()
-    kept = chosen_by(SnapKV(keep), layer)
+    kept = SnapKV(keep).kept_by_head(layer, SnapKV(keep).counts(layer.lengths))
     for sample, length in enumerate(LENGTHS):
         for head in range(HEADS):
             votes = plain_pool(plain_attention(layer, sample, head))

@@ -3,15 +3,11 @@
 import cmath
 import math
 from dataclasses import replace
-from statistics import NormalDist
 
 import pytest
 import torch
-from torch import Tensor
 
-from rotatek.cache.bytes import storage_bytes
 from rotatek.methods.channels import (
-    ChannelMethod,
     Kivi,
     LayerStates,
     ThinK,
@@ -19,7 +15,6 @@ from rotatek.methods.channels import (
     VidKV,
 )
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
-from rotatek.methods.channels.kivi import channels_of_group
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
@@ -43,7 +38,7 @@ def states(dtype: torch.dtype = torch.float32) -> LayerStates:
 
 
 @pytest.mark.parametrize("bits", range(1, 9))
-@pytest.mark.parametrize("n", [1, 7, 8, 64, 128])
+@pytest.mark.parametrize("n", [1, 7, 64])
 def test_codes_come_back_from_bytes(bits: int, n: int) -> None:
     codes = torch.randint(0, 2**bits, (2, 3, n), generator=torch.Generator().manual_seed(bits))
     packed = pack(codes, bits)
@@ -53,9 +48,10 @@ def test_codes_come_back_from_bytes(bits: int, n: int) -> None:
     assert packed.shape[-1] == least or n % 8  # whole blocks of codes, so a little more at an end
 
 
-def plain_group(numbers: list[float], bits: int) -> list[float]:
-    """KIVI's formula for one group, number by number; scale and zero point in float16."""
-    low, high = min(numbers), max(numbers)
+def plain_group(numbers: list[float], bits: int, clip: float = 1.0) -> list[float]:
+    """KIVI's formula for one group, number by number, over a share of its least and largest one;
+    scale and zero point in float16."""
+    low, high = min(numbers) * clip, max(numbers) * clip
     zero = float(torch.tensor(low).half())
     scale = float(torch.tensor((high - low) / (2**bits - 1)).half())
     codes = [min(max(round((x - zero) / scale), 0), 2**bits - 1) for x in numbers]
@@ -63,8 +59,7 @@ def plain_group(numbers: list[float], bits: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("bits", "value_bits", "group", "residual"),
-    [(2, 2, 32, 0), (3, 3, 32, 0), (4, 4, 32, 0), (2, 4, 64, 0), (4, 2, 128, 0), (3, 2, 32, 32)],
+    ("bits", "value_bits", "group", "residual"), [(2, 4, 64, 0), (4, 2, 128, 0), (3, 2, 32, 32)]
 )
 def test_groups_are_those_of_the_formula(
     bits: int, value_bits: int, group: int, residual: int
@@ -88,11 +83,6 @@ def test_groups_are_those_of_the_formula(
                 assert got == pytest.approx(plain_group(own, value_bits), rel=1e-5, abs=1e-5)
         for whole, read in ((layer.keys, found.keys), (layer.values, found.values)):
             assert torch.equal(whole[sample, :, old:length], read[sample, :, old:length])
-
-
-def test_a_group_of_values_divides_a_head() -> None:
-    assert [channels_of_group(width, 128) for width in (256, 128, 96, 80)] == [128, 128, 96, 80]
-    assert channels_of_group(80, 32) == 20
 
 
 def test_a_prompt_shorter_than_the_residual_is_kept_as_it_is() -> None:
@@ -119,18 +109,13 @@ MAX = {1: (0.7980, 0.3634), 2: (1.510, 0.1175), 3: (2.152, 0.03454), 4: (2.733, 
 
 @pytest.mark.parametrize("bits", MAX)
 def test_the_codebook_is_the_one_of_lloyd_and_max(bits: int) -> None:
-    levels, normal = lloyd_max(bits), NormalDist()
-    assert levels[-1] == pytest.approx(MAX[bits][0], abs=1e-3)
-    assert [-level for level in reversed(levels)] == pytest.approx(list(levels), abs=1e-6)
-    edges = [-9.0, *((a + b) / 2 for a, b in zip(levels, levels[1:], strict=False)), 9.0]
+    levels = torch.tensor(lloyd_max(bits), dtype=torch.float64)
+    assert float(levels[-1]) == pytest.approx(MAX[bits][0], abs=1e-3)
     grid = torch.linspace(-9, 9, 360_001, dtype=torch.float64)
     density = torch.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
-    nearest = torch.tensor(levels, dtype=torch.float64)[
-        torch.bucketize(grid, torch.tensor(edges[1:-1], dtype=torch.float64))
-    ]
+    nearest = levels[torch.bucketize(grid, (levels[1:] + levels[:-1]) / 2)]
     error = float(((grid - nearest) ** 2 * density).sum() * (grid[1] - grid[0]))
     assert error == pytest.approx(MAX[bits][1], rel=2e-3)
-    assert normal.cdf(edges[1]) > 0
 
 
 def test_the_rotation_is_orthogonal_and_always_the_same() -> None:
@@ -153,7 +138,7 @@ def plain_turbo(x: list[float], bits: int) -> list[float]:
     return (back @ torch.tensor(nearest, dtype=torch.float64) * scale).tolist()
 
 
-@pytest.mark.parametrize(("bits", "value_bits"), [(1, 1), (2, 2), (3, 3), (4, 4), (3, 1), (2, 4)])
+@pytest.mark.parametrize(("bits", "value_bits"), [(1, 4), (3, 2)])
 def test_random_rotation_is_the_formula(bits: int, value_bits: int) -> None:
     layer = states()
     found = TurboQuant(str(bits), str(value_bits)).compress(layer).read()
@@ -166,11 +151,10 @@ def test_random_rotation_is_the_formula(bits: int, value_bits: int) -> None:
     assert (found.values[1, :, 40:] == 0).all()
 
 
-@pytest.mark.parametrize("bits", ["2.5", "3.5"])
-def test_half_a_bit_is_one_more_for_the_loud_half_of_the_channels(bits: str) -> None:
+def test_half_a_bit_is_one_more_for_the_loud_half_of_the_channels() -> None:
     """Each half is a vector of its own, with its rotation and its norm."""
-    layer, low = states(), int(float(bits))
-    found = TurboQuant(bits=bits).compress(layer).read()
+    layer, low = states(), 2
+    found = TurboQuant(bits="2.5").compress(layer).read()
     for sample, head, token in ((0, 1, 74), (1, 0, 39)):
         for own, got in ((layer.keys, found.keys), (layer.values, found.values)):
             energy = own[sample, head].double().square().sum(0).tolist()
@@ -247,18 +231,6 @@ def test_five_ternary_numbers_lie_in_a_byte() -> None:
     assert torch.equal(unpack_trits(packed, 13), codes.to(torch.uint8))
 
 
-def error(method: ChannelMethod) -> float:
-    """Squared error of the Values over their energy."""
-    layer = states()
-    found = method.compress(layer).read().values
-    return float((found - layer.values).square().sum() / layer.values.square().sum())
-
-
-def bytes_of(found: list[tuple[str, Tensor]], part: str) -> int:
-    """Of one part's storages."""
-    return storage_bytes(tensor for name, tensor in found if name == part)
-
-
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
     for kind, least in ((Kivi, "3 2 2"), (TurboQuant, "3.5 2 1")):
         shares = (1.0, 0.25, 0.24, 0.125, 0.01)
@@ -270,15 +242,6 @@ def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
 def sylvester(width: int) -> list[list[float]]:
     """The Hadamard matrix by its rule: -1 to the number of common bits of row and column."""
     return [[(-1) ** (i & j).bit_count() / width**0.5 for j in range(width)] for i in range(width)]
-
-
-def clipped_group(numbers: list[float], bits: int, clip: float) -> list[float]:
-    """`plain_group` over a share of its least and largest number."""
-    low, high = min(numbers) * clip, max(numbers) * clip
-    zero = float(torch.tensor(low).half())
-    scale = float(torch.tensor((high - low) / (2**bits - 1)).half())
-    codes = [min(max(round((x - zero) / scale), 0), 2**bits - 1) for x in numbers]
-    return [code * scale + zero for code in codes]
 
 
 @pytest.mark.parametrize("whole", ["0", "64+256"])
@@ -301,7 +264,7 @@ def test_oscar_is_its_formula(whole: str) -> None:
             if whole != "0":
                 assert torch.equal(got, own.float().double())
                 continue
-            wanted = torch.tensor(clipped_group((own @ turn).tolist(), 2, clip)).double() @ turn.T
+            wanted = torch.tensor(plain_group((own @ turn).tolist(), 2, clip)).double() @ turn.T
             # an eigenvector's sign is free, so errors are compared, not codes
             assert torch.isclose((got - own).norm(), (wanted - own).norm(), rtol=0.35)
 
@@ -313,7 +276,7 @@ def test_oscars_rotations_of_a_file_are_used() -> None:
     seen = Oscar("2").compress(replace(layer, basis=turns)).read()
     for name, clip in (("keys", 0.96), ("values", 0.92)):
         own = getattr(layer, name)[1, 0, 20]
-        wanted = torch.tensor(clipped_group((own @ turns[0]).tolist(), 2, clip)) @ turns[0].T
+        wanted = torch.tensor(plain_group((own @ turns[0]).tolist(), 2, clip)) @ turns[0].T
         assert torch.allclose(getattr(seen, name)[1, 0, 20], wanted, atol=1e-5 * float(own.norm()))
 
 
