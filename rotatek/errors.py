@@ -259,9 +259,6 @@ PictureGone = _refusal(400, "picture_gone",
     "This picture is no longer in memory. Add it again.")
 PictureDamaged = _refusal(400, "picture_damaged",
     "The stored page is damaged. Run `rotatek store DIR --check`, and index its file again.")
-QuestionNeeded = _refusal(400, "question_needed",
-    "This token pruner chooses by the question, so a picture cannot be read without one. "
-    "Choose another pruner, or none.")
 StoreForeign = _refusal(400, "store_foreign",
     "There is no store of pictures in that folder. Make one with `rotatek index FILE... "
     "--store DIR`.")

@@ -18,11 +18,10 @@ from rotatek.engine import sequences
 from rotatek.engine.admission import MemoryReservation
 from rotatek.engine.decode import feed
 from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
-from rotatek.inputs.messages import Message
-from rotatek.inputs.prompt import encode_follow_up, encode_text
+from rotatek.inputs.prompt import encode_follow_up
 from rotatek.inputs.request import Asked
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Pixels
+from rotatek.models.base import NOTHING_SHOWN
 
 
 @dataclass(frozen=True)
@@ -189,14 +188,7 @@ def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
     template = vlm.tokenizer.chat_template or vlm.template
     ids = encode_follow_up(vlm.tokenizer, question, template)
     tensor = torch.tensor([ids], device=vlm.device)
-    words = question if isinstance(question, str) else Message("user", question).text
-    asked = encode_text(vlm.tokenizer, words)
-    return Prompt(
-        tensor,
-        torch.zeros_like(tensor, dtype=torch.bool),
-        Pixels({}, (), (), (), ()),
-        torch.tensor(asked, dtype=torch.long, device=vlm.device),
-    )
+    return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 
 
 def feed_follow_up(vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt) -> Tensor:

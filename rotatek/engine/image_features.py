@@ -106,7 +106,7 @@ class ImageFeatureCache:
 
         Args:
             looked: the picture; results are added to it.
-            prompt: with its pixels, and the question for a pruner that uses it.
+            prompt: with its pixels.
             pruner: one of the encoder stage chooses among the tokens.
         """
         pixels = prompt.pixels
@@ -122,9 +122,7 @@ class ImageFeatureCache:
         if not _watches(pruner):
             assert looked.features is not None
             return looked.features, None
-        return self.vlm.encode_images(
-            pixels, pruner, watched=looked.watched, question=prompt.question
-        )
+        return self.vlm.encode_images(pixels, pruner, watched=looked.watched)
 
     def _keep(self, looked: ImageFeatures) -> None:
         """Cache results; those used least recently are dropped."""

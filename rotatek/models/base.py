@@ -20,7 +20,7 @@ from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
-from rotatek.inputs.prompt import encode_chat, encode_text, expand_images, takes_tools, too_long_for
+from rotatek.inputs.prompt import encode_chat, expand_images, takes_tools, too_long_for
 from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.shares import full_kv_bytes
@@ -55,12 +55,11 @@ NOTHING_SHOWN: Final = Pixels({}, (), (), (), ())  # of a chat of texts alone
 
 @dataclass(frozen=True)
 class Prompt:
-    """One encoded request: ids [1, L], visual [1, L] bool; question [t], the question's own ids."""
+    """One encoded request: ids [1, L], visual [1, L] bool."""
 
     ids: Tensor
     visual: Tensor
     pixels: Pixels
-    question: Tensor | None = None
 
     @property
     def visual_tokens(self) -> int:
@@ -132,6 +131,11 @@ class VisionLanguageModel:
     def device(self) -> torch.device:
         """The device of prompts."""
         return device_of(self.model.get_input_embeddings())
+
+    @property
+    def width(self) -> int:
+        """hidden of the language model's first layer."""
+        return int(self.model.get_input_embeddings().weight.shape[-1])
 
     @property
     def image_token(self) -> int:
@@ -260,23 +264,20 @@ class VisionLanguageModel:
         keys = torch.cat(joined(tap.keys))
         return self.per_token(scores[..., None], pixels)[:, 0], self.per_token(keys, pixels), states
 
-    def reduced(
-        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Let an encoder-stage pruner choose among the visual tokens.
 
         Args:
             pixels: the images.
             pruner: reduces each part of `pixels.counts` separately.
             watched: the result of `tower_states` for the same images.
-            question: [t, hidden] embeddings of the question's words.
 
         Returns:
             Visual tokens [N, hidden], the remaining ones, and kept [N] bool.
         """
         split = (whole.split(list(pixels.counts)) for whole in watched)
         parts = [
-            pruner.reduce(View(scores, keys, states, question, number))
+            pruner.reduce(View(scores, keys, states, number, self.width))
             for number, (scores, keys, states) in enumerate(zip(*split, strict=True))
         ]
         return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])
@@ -351,9 +352,7 @@ class VisionLanguageModel:
             raise too_long_for(self.tokenizer, request, sum(pixels.runs), len(ids) < room)
         tensor = torch.tensor([ids], device=self.device)
         visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
-        asked = encode_text(self.tokenizer, request.question)
-        question = torch.tensor(asked, dtype=torch.long, device=self.device)
-        return Prompt(tensor, visual, pixels, question)
+        return Prompt(tensor, visual, pixels)
 
     @torch.inference_mode()
     def run_tower(self, pixels: Pixels) -> Any:
@@ -366,7 +365,6 @@ class VisionLanguageModel:
         pixels: Pixels,
         pruner: TokenPruner | None = None,
         watched: Any | None = None,
-        question: Tensor | None = None,
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 
@@ -374,17 +372,13 @@ class VisionLanguageModel:
             pixels: the images.
             pruner: one of another stage changes nothing here.
             watched: the result of `run_tower` for the same pictures, which is then not run again.
-            question: ids [t] of the question, for a pruner that uses it.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where none was dropped.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
-        if question is None:
-            question = torch.empty(0, dtype=torch.long, device=self.device)
-        words = self.model.get_input_embeddings()(question)
-        return self.reduced(pixels, pruner, watched or self.tower_states(pixels), words)
+        return self.reduced(pixels, pruner, watched or self.tower_states(pixels))
 
     @torch.inference_mode()
     def embed(
@@ -406,7 +400,7 @@ class VisionLanguageModel:
         if not prompt.pixels.runs:
             valid = torch.ones_like(visual)
             return Embedded(embeds, positions, visual, valid, after, words=words)
-        features, kept = seen or self.encode_images(prompt.pixels, pruner, question=prompt.question)
+        features, kept = seen or self.encode_images(prompt.pixels, pruner)
         first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
         embeds = embeds.masked_scatter(visual[..., None], first)
         if kept is not None:

@@ -80,23 +80,19 @@ class Llava(VisionLanguageModel):
             )
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
-    def _reduced_views(
-        self, pruner: TokenPruner, watched: Any, question: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _reduced_views(self, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Reduce every view separately: states [T, n, hidden], kept [T, n]."""
         project = self.model.model.multi_modal_projector
         reduced = [
-            pruner.reduce(View(scores, keys, states, question, number, project))
+            pruner.reduce(View(scores, keys, states, number, self.width, project))
             for number, (scores, keys, states) in enumerate(zip(*watched, strict=True))
         ]
         states = project(torch.stack([state for _, state in reduced]))
         return states, torch.stack([kept for kept, _ in reduced])
 
-    def reduced(
-        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Reduce every picture."""
-        states, kept = self._reduced_views(pruner, watched, question)
+        states, kept = self._reduced_views(pruner, watched)
         return states.flatten(0, 1), kept.flatten()
 
 
@@ -194,11 +190,9 @@ class LlavaNext(Llava):
         views = pixels.tensors["pixel_values"]
         return torch.cat([view[:count] for view, count in zip(views, counts, strict=True)])
 
-    def reduced(
-        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Reduce every tile separately; newlines always stay."""
-        states, kept = self._reduced_views(pruner, watched, question)
+        states, kept = self._reduced_views(pruner, watched)
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         packed = self._pack((states, counts, sizes), self.model.model.image_newline)
         marks = self._pack((kept[..., None].float(), counts, sizes))
@@ -244,9 +238,7 @@ class LlavaOnevision(LlavaNext):
         """Attention received and Keys, packed; and the tokens."""
         return VisionLanguageModel.tower_states(self, pixels)
 
-    def reduced(
-        self, pixels: Pixels, pruner: TokenPruner, watched: Any, question: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
         """Reduce every grid separately; newlines always stay."""
         scores, keys, states = watched
         marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
@@ -254,6 +246,6 @@ class LlavaOnevision(LlavaNext):
         for number, grid in enumerate(pixels.grids):
             part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start
             part = part[marks[part] < 1.5]
-            view = View(scores[part], keys[part], states[part], question, number)
+            view = View(scores[part], keys[part], states[part], number, self.width)
             kept[part], states[part] = pruner.reduce(view)
         return states, kept

@@ -111,7 +111,6 @@ class Pictures:
     Raises:
         SettingError: for a text that is no number of bytes, or another `weigh_by`.
         TextBeforePicture: for a model whose chat template cannot be cut.
-        QuestionNeeded: for a pruner that chooses by the question.
         UserError: of `PictureStore`, for a folder that does not fit.
     """
 

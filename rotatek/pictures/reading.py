@@ -26,7 +26,6 @@ from rotatek.engine.image_features import key_of
 from rotatek.engine.prefill import fill
 from rotatek.errors import (
     CalibrationUnusable,
-    QuestionNeeded,
     RequestTooLong,
     SettingError,
     TextBeforePicture,
@@ -71,7 +70,6 @@ class PictureReader:
 
     Raises:
         SettingError: for another `weigh_by`.
-        QuestionNeeded: for a pruner that chooses by the question.
         TextBeforePicture: for a model whose chat template puts the question, or anything that
             depends on it, before the picture.
     """
@@ -85,8 +83,6 @@ class PictureReader:
     ) -> None:
         if weigh_by not in WEIGH_BY:
             raise SettingError("weigh_by", "one of " + ", ".join(WEIGH_BY), weigh_by)
-        if settings.pruning.asks:
-            raise QuestionNeeded
         self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
         check_cut(vlm)
         self.owner = cache_file.identity(vlm.model)  # worked out once: it reads every parameter

@@ -26,7 +26,6 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.channels import Full
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.methods.tokens import VisionZip
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures import Answer, Picture, Pictures
 from rotatek.pictures.indexing import made_ahead
@@ -192,14 +191,6 @@ def test_a_template_that_begins_with_the_question_is_refused() -> None:
         "{%- for m in messages -%}", "{{ messages | length }}{%- for m in messages -%}"
     )
     check_cut(vlm)  # what does not depend on the question may stand before the picture
-
-
-def test_a_pruner_that_asks_is_refused(engine: Engine) -> None:
-    class Asking(VisionZip):
-        asks = True
-
-    with pytest.raises(errors.QuestionNeeded):
-        Pictures(engine, Settings(tokens=Asking(0.5)))
 
 
 def test_memory_is_bounded_and_says_so(

@@ -26,8 +26,8 @@ class View:
         scores: [n] attention that each token received in the vision tower.
         keys: [n, c] their Keys there.
         states: [n, h] the tower's outputs, which `reduce` returns in part.
-        question: [t, hidden] embeddings of the question's words in the language model.
         number: of the view among those of its prompt.
+        width: hidden, of the language model's first layer; states may have more for later ones.
         project: from states [n, h] to the language model's input, [n, hidden], where the tower
             does not project them.
     """
@@ -35,15 +35,15 @@ class View:
     scores: Tensor
     keys: Tensor
     states: Tensor
-    question: Tensor
     number: int
+    width: int
     project: Callable[[Tensor], Tensor] | None = None
 
     @cached_property
     def tokens(self) -> Tensor:
         """[n, hidden]: what the language model's first layer would read of them."""
         read = self.states if self.project is None else self.project(self.states)
-        return read[:, : self.question.shape[-1]]
+        return read[:, : self.width]
 
     def mask(self, chosen: Tensor) -> Tensor:
         """[n] bool: true at the indices `chosen`."""
@@ -79,14 +79,11 @@ class TokenPruner(Method):
             `layer`); "encoder" (drops before it, by `reduce` on the vision tower's output); or
             "cache" (drops no computed token, but each layer stores fewer: see
             `rotatek.methods.tokens.by_head`).
-        asks: whether an encoder-stage pruner uses the question, so that its choice of tokens serves
-            this question only.
         of_paper: whether the RotateK paper's tables have it.
         caution: a warning for later questions; or nothing.
     """
 
     stage: ClassVar[Stage]
-    asks: ClassVar[bool] = False
     of_paper: ClassVar[bool] = False
     caution: ClassVar[str] = ""
 
