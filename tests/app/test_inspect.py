@@ -28,7 +28,7 @@ from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
-from tests.unit.test_analysis import FirstChannels
+from tests.unit.test_trace import FirstChannels
 from viz import head_heatmap
 
 TRACE = Trace((), (), 0, (), 2)

@@ -1,5 +1,8 @@
 """Records of an answer: a trace's figures and a column's attention agree with the caches."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -19,14 +22,38 @@ from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRec
 from rotatek.inspect.answer_rows import MAX_STEPS
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK, ThinK
+from rotatek.methods.channels.base import LayerStates, full_visual
+from rotatek.methods.channels.store import Store
+from rotatek.methods.options import option
 from rotatek.methods.settings import BASELINE, Settings
 from tests.families import EVERY
 from tests.fixtures import Picture, present
 
 D = 32  # of the tiny model's heads
+
+
+@dataclass(frozen=True)
+class FirstChannels(ChannelMethod):
+    """A method as another package might write it: only what must be written."""
+
+    name: ClassVar[str] = "first"
+    label: ClassVar[str] = "First channels"
+    summary: ClassVar[str] = "Keeps the first channels, whatever they hold."
+
+    keep: float = option(0.25, "Share", "share that stays", kind="fraction", key="keep_channels")
+
+    def compress(self, states: LayerStates) -> Store:
+        """Keep the first channels."""
+        *shape, d = states.keys.shape
+        k = max(1, round(d * self.keep))
+        index = torch.arange(k).expand(*shape[:2], k)
+        return Store(full_visual(states)._replace(keys=states.keys[..., :k], index=index))
+
+
 METHODS = [
     # OSCAR turns a layer's heads alike, which no head's figure knows
     *(kind() for kind in CHANNELS.values() if kind.name != "oscar"),
+    FirstChannels(),
     RotateK(weighting="none"),
     SparK(recovery="mean"),
 ]
