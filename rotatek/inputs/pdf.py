@@ -6,7 +6,6 @@ each page: a page that makes it crash, grow or hang is lost, and nothing else.
 
 import contextlib
 import json
-import math
 import os
 import subprocess
 import sys
@@ -15,27 +14,22 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from PIL import Image
 
 from rotatek import errors
+from rotatek.inputs import pdf_drawing
 from rotatek.inputs.image_headers import format_of
 from rotatek.inputs.request import open_image, read_file
 
-MAX_PDF_BYTES: Final = 100 * 1000 * 1000
-MAX_PAGES: Final = 2_000
+MAX_PDF_BYTES: Final = pdf_drawing.MAX_BYTES
 PAGES_OF_A_QUESTION: Final = 8
-DOTS: Final = 150  # an inch
-LONGEST_SIDE: Final = 2_000  # pixels of a drawn page
 PAGE_S: Final = 20.0  # to draw one page
 OPEN_S: Final = 60.0  # to start the process and open the file
-MOST_MEMORY: Final = 4 << 30  # bytes of addresses that the drawing process may have
 RESTARTS: Final = 3  # of a process that had to be ended, in one file
 _SIGN: Final = b"%PDF-"
 _SIGN_WITHIN: Final = 1024  # bytes from the start: readers allow so much before it
-_PASSWORD: Final = 4  # PDFium's number of that error
 _REFUSALS: Final = {
     "encrypted": errors.PdfEncrypted,
     "damaged": errors.PdfDamaged,
@@ -101,12 +95,7 @@ class PdfFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -117,11 +106,11 @@ class PdfFile:
         number, restarts = 0, 0
         while number < self.pages:
             told = self._next_page()
-            if told is not None:
-                yield _page(number + 1, *told)
-            else:
-                yield PdfPage(number + 1, None, errors.PdfPageTooLong())
             number += 1
+            if told is not None:
+                yield _page(number, *told)
+            else:
+                yield PdfPage(number, None, errors.PdfPageTooLong())
             if told is None and number < self.pages:
                 if restarts == RESTARTS:
                     break
@@ -136,14 +125,13 @@ class PdfFile:
 
     def _start(self, first: int) -> tuple[subprocess.Popen[bytes], int]:
         """A process that draws pages from number `first`, from 0; and how many there are in all."""
-        root = str(Path(__file__).resolve().parents[2])
-        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+        found = (find_spec(name) for name in ("pypdfium2", "pypdfium2_raw", "PIL", "numpy"))
+        homes = [str(Path(one.origin).parents[1]) for one in found if one and one.origin]
         process = subprocess.Popen(
-            [sys.executable, "-m", "rotatek.inputs.pdf", str(first)],
+            [sys.executable, "-I", pdf_drawing.__file__, str(first), *dict.fromkeys(homes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
         )
         assert process.stdin is not None
         with _watched(process, OPEN_S):
@@ -235,65 +223,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.stdout is not None:
         process.stdout.close()
     process.wait()
-
-
-# -- the process that draws ----------------------------------------------------------------------
-
-
-def draw(data: bytes, first: int, out: BinaryIO) -> None:
-    """Draw a file's pages from number `first`: a line of JSON each, then its RGB bytes."""
-    import pypdfium2  # noqa: PLC0415  # only this process needs it
-
-    def say(**told: Any) -> None:
-        out.write(json.dumps(told).encode() + b"\n")
-
-    try:
-        document = pypdfium2.PdfDocument(data)
-        pages = len(document)
-    except pypdfium2.PdfiumError as error:
-        say(error="encrypted" if getattr(error, "err_code", 0) == _PASSWORD else "damaged")
-        return
-    if not 1 <= pages <= MAX_PAGES:
-        say(error="pages" if pages > MAX_PAGES else "damaged")
-        return
-    say(pages=pages)
-    out.flush()
-    for number in range(first, pages):
-        try:
-            picture = _drawn(document[number])
-            width, height = picture.size
-            pixels = picture.tobytes()
-            say(width=width, height=height, bytes=len(pixels))
-            out.write(pixels)
-        except (pypdfium2.PdfiumError, ValueError, MemoryError, OSError):
-            say(error="damaged")
-        out.flush()
-
-
-def _drawn(page: Any) -> Image.Image:
-    """A page in RGB at `DOTS` an inch, or fewer where it is large.
-
-    Raises:
-        ValueError: for a page without a size.
-    """
-    sides = page.get_size()
-    if not all(math.isfinite(side) and side > 0 for side in sides):
-        raise ValueError
-    scale = min(DOTS / 72, LONGEST_SIDE / max(sides))
-    picture: Image.Image = page.render(scale=scale).to_pil().convert("RGB")
-    return picture
-
-
-def main() -> None:
-    """Read a file from stdin, and draw it to stdout."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # not on every system
-        import resource  # noqa: PLC0415
-
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(BrokenPipeError):
-        draw(sys.stdin.buffer.read(MAX_PDF_BYTES + 1), int(sys.argv[1]), sys.stdout.buffer)
-
-
-if __name__ == "__main__":
-    main()

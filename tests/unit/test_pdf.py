@@ -69,19 +69,60 @@ def test_pages_come_out_in_order(picture: Picture, tmp_path: Path) -> None:
     ]
 
 
-def test_a_large_page_is_drawn_smaller() -> None:
-    with PdfFile(drawn(b"0 0 50 50 re f", b"0 0 14000 7000")) as file:
-        (page,) = file
-    assert page.image is not None and page.image.size == (2000, 1000)
+FIELDS = {  # what fills each kind of field
+    "text": b"/FT /Tx /V (INV-20817) /DA (/F1 20 Tf 0 g)",
+    "text with a look": b"/FT /Tx /V (INV-20817) /DA (/F1 20 Tf 0 g) /AP << /N 6 0 R >>",
+    "box": b"/FT /Btn /V /On /AS /On /AP << /N << /On 6 0 R >> >>",
+    "choice": b"/FT /Ch /Ff 131072 /Opt [(red) (INV-20817)] /V (INV-20817) /DA (/F1 20 Tf 0 g)",
+    "list": b"/FT /Ch /Opt [(red) (INV-20817)] /V (INV-20817) /I [1] /DA (/F1 20 Tf 0 g)",
+    "signature": b"/FT /Sig /V << /Type /Sig /Name (INV-20817) >> /AP << /N 6 0 R >>",
+}
 
 
-@pytest.mark.parametrize("box", [b"0 0 0 0", b"0 0 3 3", b"0 0 9000 3"])
-def test_a_page_without_a_size_costs_that_page(box: bytes) -> None:
-    """PDFium takes a page of no size for a usual one; a tiny one is refused as a picture."""
-    with PdfFile(drawn(b"0 0 1 1 re f", box)) as file:
+@pytest.mark.parametrize("kind", FIELDS)
+def test_what_is_in_a_form_is_on_its_page(kind: str) -> None:
+    look = b"BT /F1 20 Tf 4 8 Td (INV-20817) Tj ET"
+    resources = b"/Resources << /Font << /F1 4 0 R >> >>"
+    page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 400 200] /Annots [5 0 R] " + resources
+    file = written([
+        b"<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [5 0 R] /NeedAppearances true"
+        b" /DA (/F1 20 Tf 0 g) /DR << /Font << /F1 4 0 R >> >> >> >>",
+        b"<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
+        page + b" >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Type /Annot /Subtype /Widget /T (it) /F 4 /P 3 0 R /Rect [40 90 340 120] "
+        + FIELDS[kind] + b" >>",
+        b"<< /Type /XObject /Subtype /Form /BBox [0 0 300 30] " + resources
+        + b" /Length %d >>\nstream\n%s\nendstream" % (len(look), look),
+    ])  # fmt: skip
+    with PdfFile(file) as opened:
+        (drawn,) = opened
+    assert drawn.image is not None
+    inside = drawn.image.convert("L").crop((83, 167, 708, 229))
+    assert sum(inside.histogram()[:128]) > 250
+
+
+def test_nothing_of_the_folder_one_stands_in_is_run(
+    picture: Picture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("random", "secrets", "json", "pypdfium2", "PIL"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with PdfFile(pdf_of([picture(64, 48)])) as file:
         (page,) = file
-    assert (page.image is None) == (page.error is not None)
-    assert box == b"0 0 0 0" or page.error is not None
+    assert page.image is not None
+
+
+@pytest.mark.parametrize(
+    ("box", "size"),
+    [(b"0 0 14000 7000", (2000, 1000)), (b"0 0 3 3", None), (b"0 0 9000 3", None)],
+)
+def test_a_page_of_no_usual_size(box: bytes, size: tuple[int, int] | None) -> None:
+    """A large one is drawn smaller; a tiny one costs that page."""
+    with PdfFile(drawn(b"0 0 50 50 re f", box)) as file:
+        (page,) = file
+    assert (page.image and page.image.size) == size and (page.error is None) == (size is not None)
 
 
 def test_an_encrypted_file_says_so() -> None:
