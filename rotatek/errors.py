@@ -74,6 +74,8 @@ ImageNotAFile = _refusal(400, "image_not_a_file",
     "does; addresses are not fetched.")
 FileUnreadable = _refusal(400, "file_unreadable",
     "There is no readable file at that path. Check the name and try again.")
+FolderUnreadable = _refusal(400, "folder_unreadable",
+    "The folder cannot be opened. Check its permissions and try again.")
 ImageTooLarge = _refusal(413, "image_too_large",
     "The image file is larger than 10 MB. Save it smaller and try again.")
 ImageTooManyPixels = _refusal(400, "image_too_many_pixels",

@@ -9,6 +9,7 @@ from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_settings
 from rotatek.cli.store_arguments import MEMORY, open_pictures, sized
 from rotatek.errors import UserError
+from rotatek.inputs.text_files import one_line
 
 if TYPE_CHECKING:
     from rotatek.pictures.indexing import IndexedPage
@@ -85,7 +86,7 @@ class _Progress:
         if page.picture is None:
             self.unread += 1
             number = f"#{page.number}" if page.pages > 1 else ""
-            self.bar.write(f"{page.path}{number}: {page.error}", file=sys.stderr)
+            self.bar.write(f"{one_line(page.path)}{number}: {page.error}", file=sys.stderr)
         else:
             self._pictures[page.picture.name] = page.picture
             self.fresh += page.fresh

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from rotatek.errors import UserError, public_message
+from rotatek.inputs.text_files import one_line
 
 COMMANDS: Final = {
     "ask": "answer a question about an image",
@@ -109,7 +110,8 @@ def sentence_of(error: Exception) -> str:
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError) and isinstance(error.filename, str) and not is_full:
         reason = error.strerror or type(error).__name__
-        return f"{error.filename} cannot be used: {reason.lower()}. Give another name or folder."
+        name = one_line(error.filename)
+        return f"{name} cannot be used: {reason.lower()}. Give another name or folder."
     return public_message(error)
 
 

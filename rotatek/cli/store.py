@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rotatek.cli.answers import aligned
 from rotatek.cli.store_arguments import sized
 from rotatek.errors import UserError
+from rotatek.inputs.text_files import one_line
 
 if TYPE_CHECKING:
     from rotatek.pictures.store import PictureStore
@@ -66,7 +67,7 @@ def _describe(store: "PictureStore") -> None:
         own = facts[name]
         width, height = own.get("size", (0, 0))
         rows.append((
-            label, name[:12], f"{width}x{height}", str(own.get("visual_tokens", "?")),
+            one_line(label), name[:12], f"{width}x{height}", str(own.get("visual_tokens", "?")),
             sized(own.get("full_bytes", 0)), sized(own.get("file_bytes", 0)),
         ))  # fmt: skip
     for own in facts.values():

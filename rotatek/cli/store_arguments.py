@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rotatek.cli.answers import print_json, say
 from rotatek.cli.settings_arguments import given, sampling_of
 from rotatek.errors import StorageFull, StoreForeign, UserError
+from rotatek.inputs.text_files import one_line
 from rotatek.methods.settings import STORED, Settings, path_names
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
         print_json(told)
         return
     text = " ".join((answer.error and f"({answer.error})" or answer.text).split())
-    say(f"{label}\t{text}\t{confidence:.2f}")
+    say(f"{one_line(label)}\t{text}\t{confidence:.2f}")
 
 
 class _Table:

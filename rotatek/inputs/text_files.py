@@ -90,6 +90,13 @@ def printable(text: str, encoding: str | None) -> str:
     return text.encode(known, "backslashreplace").decode(known)
 
 
+def one_line(name: object) -> str:
+    r"""A file's name in one line of a terminal: what is no letter of it is written out, e.g.
+    "\\n", and bytes of no encoding as "\\udce9"."""
+    plain = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
+    return "".join(plain)
+
+
 def whole_characters(text: str) -> str:
     """`text` with U+FFFD for half a character, which can be neither printed, stored nor sent."""
     return _SURROGATE.sub("\ufffd", text)

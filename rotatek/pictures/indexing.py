@@ -1,6 +1,7 @@
 """Files and folders into a store: each picture and each page of a PDF is read once."""
 
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,7 @@ from PIL import Image
 from rotatek.bridge.attention import StopFlag
 from rotatek.errors import (
     FileUnreadable,
+    FolderUnreadable,
     NotAnImage,
     PdfDamaged,
     Stopped,
@@ -25,12 +27,13 @@ from rotatek.errors import (
 )
 from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.request import check_header, open_image
+from rotatek.inputs.text_files import one_line
 from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
 ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
-AHEAD: Final = 2  # calls that wait while the model reads: a page's, and its file's
+AHEAD: Final = 1  # pages that are kept while the model reads the next one
 HEAD: Final = 4096  # bytes that tell a picture from something else
 Item = TypeVar("Item")
 
@@ -53,27 +56,36 @@ class IndexedPage:
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
     """The files to index: those named, and in folders every file that is a picture, a PDF, or named
-    like one.
+    like one; a folder that cannot be opened stands for what is in it.
 
-    Links to folders are not followed, and hidden files and folders are passed over.
+    Links to folders are not followed, and hidden files and folders are passed over. A file of
+    several spellings is there once.
 
     Raises:
         FileUnreadable: for a path that there is not.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
+
+    def add(path: Path) -> None:
+        found.setdefault(os.path.realpath(path), path)
+
     for path in paths:
-        if not path.exists():
-            raise FileUnreadable(f"There is no file or folder {path.name}. Check the name.")
-        if not path.is_dir():
-            found[path] = None
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except PermissionError:
+            is_folder = False  # said when it is read
+        except (OSError, ValueError) as error:
+            name = one_line(path.name)
+            raise FileUnreadable(f"There is no file or folder {name}. Check the name.") from error
+        if not is_folder:
+            add(path)
             continue
-        for folder, below, names in os.walk(path):
+        for folder, below, names in os.walk(path, onerror=lambda e: add(Path(e.filename))):
             below[:] = sorted(name for name in below if not name.startswith("."))
-            for name in sorted(names):
-                one = Path(folder) / name
-                if not name.startswith(".") and _belongs(one):
-                    found[one] = None
-    return list(found)
+            for one in (Path(folder) / name for name in sorted(names)):
+                if not one.name.startswith(".") and _belongs(one):
+                    add(one)
+    return list(found.values())
 
 
 def _belongs(path: Path) -> bool:
@@ -109,24 +121,37 @@ def index(
         StorageFull, StoreUnwritable: where nothing more can be kept.
         Stopped: where `stop` was set within a page.
     """
-    waiting: deque[Future[IndexedPage | None]] = deque()
-    with ThreadPoolExecutor(1) as writer, closing(_read(pictures, files, stop)) as reading:
-        while True:
-            ended: Exception | None = None
-            try:
-                job = next(reading, None)
-            except ENDING as error:  # what was read before is kept, and said, first
-                job, ended = None, error
-            if job is not None:
-                waiting.append(writer.submit(job))
-            while len(waiting) > (AHEAD if job is not None else 0):
-                page = waiting.popleft().result()
-                if page is not None:
-                    yield page
-            if ended is not None:
-                raise ended
-            if job is None:
-                return
+    assert pictures.store is not None
+    names: list[str | None] = []  # of a file's pages
+
+    def keep(read: Callable[[], IndexedPage], ends: os.stat_result | None) -> IndexedPage:
+        """Keep a page, and note its file behind the last one: all in one thread."""
+        page = read()
+        if page.number == 1:
+            names.clear()
+        names.append(None if page.picture is None else page.picture.name)
+        if ends is not None:
+            _note(pictures, page.path, ends, names)
+        return page
+
+    waiting, ended = deque[Future[IndexedPage]](), None
+    with ThreadPoolExecutor(1) as writer, closing(made_ahead(_opened(pictures, files))) as opened:
+        try:
+            for page, found, ends in opened:
+                if stop is not None and stop.is_set():
+                    break
+                read: Callable[[], IndexedPage] = partial(replace, page)
+                if found is not None:
+                    read = _read(pictures, page, found, stop)
+                waiting.append(writer.submit(keep, read, ends))
+                while len(waiting) > AHEAD:
+                    yield waiting.popleft().result()
+        except ENDING as error:  # what was read before is kept, and said, first
+            ended = error
+        while waiting:
+            yield waiting.popleft().result()
+        if ended is not None:
+            raise ended
 
 
 def made_ahead(items: Generator[Item]) -> Generator[Item]:
@@ -139,104 +164,42 @@ def made_ahead(items: Generator[Item]) -> Generator[Item]:
             yield from made
 
 
-def _read(
-    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None
-) -> Generator[Callable[[], IndexedPage | None]]:
-    """The model reads page after page; each call that comes keeps one, or completes a file. They
-    are made in order, in one thread. In another one files are opened, and the next page's pixels
-    prepared."""
-    begun, pages = set[str](), list[IndexedPage]()
-    with closing(made_ahead(_opened(pictures, files, stop))) as opened:
-        for page, found, ends in opened:
-            if stop is not None and stop.is_set():
-                return
-            if found is None:
-                yield partial(replace, page)
-                continue
-            yield _begun(pictures, page, found, stop, begun, pages)
-            if ends is not None:
-                yield partial(_note, pictures, ends, pages)
-                pages = []
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file that was opened; before: what is noted of it, if anything."""
-
-    path: Path
-    info: os.stat_result
-    before: dict | None
-
-
 class _Opened(NamedTuple):
-    """A page, and its prepared picture, or why there is none; nothing where nothing is to be read.
-    ends: its file, if this is its last page."""
+    """A page, and its prepared picture or why there is none; nothing where it is known already.
+    ends: what the system said of its file before it was read, with the last page."""
 
     page: IndexedPage
     found: Prepared | UserError | None = None
-    ends: _File | None = None
+    ends: os.stat_result | None = None
 
 
-def _opened(pictures: Pictures, files: Sequence[Path], stop: StopFlag | None) -> Generator[_Opened]:
-    """Every page of every file."""
-    store = pictures.store
-    assert store is not None
+def _opened(pictures: Pictures, files: Sequence[Path]) -> Generator[_Opened]:
+    """Every page of every file, its pixels prepared."""
     for path in files:
-        if stop is not None and stop.is_set():
-            return
         try:
             info = path.stat()
         except OSError:
             yield _Opened(IndexedPage(path, 1, 1, None, FileUnreadable.sentence))
             continue
-        file = _File(path, info, store.source(path))
-        known = _known(pictures, file)
+        known = _known(pictures, path, info)
         for number, picture in enumerate(known, 1):
             yield _Opened(IndexedPage(path, number, len(known), picture))
-        if known:
-            continue
-        for number, count, found in pages_in(path):
-            if stop is not None and stop.is_set():
-                return
+        for number, count, found in () if known else pages_in(path):
+            made: Prepared | UserError
+            try:
+                made = found if isinstance(found, UserError) else pictures.prepare(found)
+            except ENDING:
+                raise
+            except UserError as error:
+                made = error
             page = IndexedPage(path, number, count, None)
-            yield _Opened(page, _prepared(pictures, found), file if number == count else None)
+            yield _Opened(page, made, info if number == count else None)
 
 
-def _prepared(pictures: Pictures, found: Image.Image | UserError) -> Prepared | UserError:
-    """A page's picture for `begin`, or why there is none."""
-    if isinstance(found, UserError):
-        return found
-    try:
-        return pictures.prepare(found)
-    except ENDING:
-        raise
-    except UserError as error:
-        return error
-
-
-def _begun(
-    pictures: Pictures,
-    page: IndexedPage,
-    found: Prepared | UserError,
-    stop: StopFlag | None,
-    begun: set[str],
-    pages: list[IndexedPage],
+def _read(
+    pictures: Pictures, page: IndexedPage, found: Prepared | UserError, stop: StopFlag | None
 ) -> Callable[[], IndexedPage]:
-    """Read one page, unless it was read before; the call that is returned keeps it.
-
-    Args:
-        pictures: with a folder.
-        page: which one.
-        found: what `Pictures.begin` takes, or why there is none.
-        stop: ends it within the page.
-        begun: names of pictures that this index reads; grows.
-        pages: of its file; the call adds the page.
-    """
-
-    def ended(page: IndexedPage) -> IndexedPage:
-        pages.append(page)
-        return page
-
+    """The model reads a page, unless it was read before; the call that is returned keeps it."""
     try:
         if isinstance(found, UserError):
             raise found
@@ -244,40 +207,44 @@ def _begun(
     except ENDING:
         raise
     except UserError as error:
-        return partial(ended, replace(page, error=error.message))
-    name, twice = found.name, found.name in begun
-    begun.add(name)
+        return partial(replace, page, error=error.message)
 
     def kept() -> IndexedPage:
         count = pictures.counts["read"]
         try:
-            picture = (pictures.find(name) if twice else None) or complete()
+            picture = complete()
         except ENDING:
             raise
         except UserError as error:
-            return ended(replace(page, error=error.message))
-        return ended(replace(page, picture=picture, fresh=pictures.counts["read"] > count))
+            return replace(page, error=error.message)
+        return replace(page, picture=picture, fresh=pictures.counts["read"] > count)
 
     return kept
 
 
-def _note(pictures: Pictures, file: _File, pages: Sequence[IndexedPage]) -> None:
-    """Note a file whose pages are all kept, and forget those that no indexed file has any more."""
-    store, names = pictures.store, [page.picture.name for page in pages if page.picture]
-    if store is None or not names or len(names) < len(pages):
+def _note(
+    pictures: Pictures, path: Path, info: os.stat_result, names: Sequence[str | None]
+) -> None:
+    """Note a file's pages, None for those that could not be read, and forget the ones that it had
+    before and no indexed file has any more."""
+    store = pictures.store
+    assert store is not None
+    before = (store.source(path) or {"pages": []})["pages"]
+    if not any(names) and not any(before):
         return
-    store.note_source(file.path, file.info.st_size, file.info.st_mtime_ns, names)
-    if file.before is not None:
+    store.note_source(path, info.st_size, info.st_mtime_ns, names)
+    if before:
         held = {name for source in store.indexed() for name in source["pages"]}
-        pictures.forget(sorted(set(file.before["pages"]) - set(names) - held))
+        pictures.forget(sorted({name for name in before if name} - held))
 
 
-def _known(pictures: Pictures, file: _File) -> list[Picture]:
+def _known(pictures: Pictures, path: Path, info: os.stat_result) -> list[Picture]:
     """The pages of a file that has not changed, if all of them are there; else none."""
-    noted, now = file.before, (file.info.st_size, file.info.st_mtime_ns)
-    if noted is None or (noted.get("size"), noted.get("time_ns")) != now:
+    assert pictures.store is not None
+    noted = pictures.store.source(path)
+    if noted is None or (noted["size"], noted["time_ns"]) != (info.st_size, info.st_mtime_ns):
         return []
-    found = [pictures.find(name) for name in noted["pages"]]
+    found = [pictures.find(name) if name else None for name in noted["pages"]]
     here = [one for one in found if one is not None]
     return here if len(here) == len(found) else []
 
@@ -286,6 +253,8 @@ def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
     """Every page of a file: its number from 1, how many there are, and the picture of it, or why
     there is none."""
     try:
+        if path.is_dir():
+            raise FolderUnreadable
         if not is_pdf(path):
             yield 1, 1, open_image(path)
             return
@@ -301,7 +270,7 @@ def labels_of(store: PictureStore) -> list[tuple[str, str]]:
 
     A page of a PDF is called `FILE#NUMBER`, a picture without a file by its name.
     """
-    names, told, here = set(store.names()), [], Path.cwd()
+    names, told, here = set(store.names()), [], os.path.realpath(os.curdir)
     for source in store.indexed():
         path = Path(source["path"])
         shown = path.relative_to(here) if path.is_relative_to(here) else path

@@ -184,6 +184,8 @@ class Pictures:
                 draft = cache.draft(cache.notes, owner=self.reader.owner)
 
         def complete() -> Picture:
+            if here := self.find(name):  # the same picture, read twice at a time
+                return here
             picture = self._keep(name, cache, any_photo(images), draft)
             with self._guard:
                 self.counts["read"] += 1

@@ -188,9 +188,9 @@ class PictureStore:
         if given in names:
             return [given]
         here = set(names)
-        for source in self.indexed():
-            if given == source["path"] or str(Path(given).absolute()) == source["path"]:
-                return [name for name in source["pages"] if name in here]
+        pages = (self.source(Path(given)) or {"pages": []})["pages"]
+        if found := [name for name in pages if name in here]:
+            return found
         begun = [name for name in names if name.startswith(given)]
         if len(given) < SHORTEST or len(begun) != 1:
             raise PageNameUnknown
@@ -224,13 +224,14 @@ class PictureStore:
     # -- indexed files -------------------------------------------------------------------------
 
     def source(self, path: Path) -> Facts | None:
-        """The record of an indexed file, or None."""
+        """The record of an indexed file, under any spelling of its path, or None."""
         found = _read_json(self._source(path))
-        return found if found is None or found.get("path") == str(path.absolute()) else None
+        return found if found is None or found.get("path") == os.path.realpath(path) else None
 
-    def note_source(self, path: Path, size: int, time_ns: int, pages: Sequence[str]) -> None:
-        """Note a file that was read whole: its size, its time of change and its pages."""
-        told = {"path": str(path.absolute()), "size": size, "time_ns": time_ns}
+    def note_source(self, path: Path, size: int, time_ns: int, pages: Sequence[str | None]) -> None:
+        """Note a file that was read: its size, its time of change and its pages; None for those
+        that could not be read."""
+        told = {"path": os.path.realpath(path), "size": size, "time_ns": time_ns}
         _write_json(self._source(path), told | {"pages": list(pages)})
 
     def indexed(self) -> list[Facts]:
@@ -241,7 +242,7 @@ class PictureStore:
         return sorted((one for one in found if one and "pages" in one), key=lambda o: o["path"])
 
     def _source(self, path: Path) -> Path:
-        return self.sources / f"{_digest(os.fsencode(path.absolute()))}.json"
+        return self.sources / f"{_digest(os.fsencode(os.path.realpath(path)))}.json"
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Files into a store, and questions to all of it, from the command line."""
 
 import csv
+import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,68 +69,121 @@ def test_a_folder_is_read_once_and_asked(folder: Path, tmp_path: Path, capsys: C
     assert set(told[0]) == {"page", "answer", "confidence"}
 
 
+def pages_of(store: Path, capsys: Capture) -> list[str]:
+    """Every page's label, as `ask` prints them."""
+    capsys.readouterr()
+    run("ask", "--store", store, "what?", "--max-new-tokens", "2")
+    return [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+
+
 def test_only_what_is_new_or_changed_is_read(
     folder: Path, tmp_path: Path, picture: Picture, capsys: Capture
 ) -> None:
     store = tmp_path / "store"
+    picture(120, 150, seed=2).save(folder / "copy.jpg")
     run("index", folder, "--store", store)
     before = set(PictureStore(store).names())
     picture(150, 120, seed=7).save(folder / "one.png")
     picture(150, 120, seed=8).save(folder / "new.webp", lossless=True)
+    picture(120, 150, seed=9).save(folder / "copy.jpg")  # what it was is in another file
     os.utime(folder / "below" / "two.jpg", (1, 1))  # a new time, the same content
     capsys.readouterr()
     assert run("index", folder, "--store", store) == 0
-    assert capsys.readouterr().out.startswith("3 pages, 2 read now: ")
+    assert capsys.readouterr().out.startswith("4 pages, 3 read now: ")
     after = set(PictureStore(store).names())
-    assert len(after) == 3 and len(before & after) == 1  # what one.png was is forgotten
-
-
-def test_a_page_that_another_file_has_stays(folder: Path, tmp_path: Path, picture: Picture) -> None:
-    picture(150, 120, seed=1).save(folder / "copy.png")
-    run("index", folder, "--store", tmp_path / "store")
-    picture(150, 120, seed=7).save(folder / "one.png")
-    run("index", folder, "--store", tmp_path / "store")
-    assert len(PictureStore(tmp_path / "store").names()) == 3
+    assert len(after) == 4 and len(before & after) == 1  # what one.png was is forgotten
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_is_read(
-    folder: Path, tmp_path: Path, capsys: Capture
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "cut.png").write_bytes((folder / "one.png").read_bytes()[:200])
     (folder / "words.png").write_text("no picture, whatever it is called")
     (folder / "layers.png").write_bytes(b"8BPS" + bytes(40))
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7 and nothing else")
+    closed, scan = folder / "closed", os.scandir
+    closed.mkdir()
+
+    def refused(path: Any = ".") -> Any:
+        if Path(os.fsdecode(path)) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
     assert run("index", folder, "--store", tmp_path / "store") == 1
     out, err = capsys.readouterr()
-    assert out.startswith("2 pages, 2 read now: ") and out.endswith("; 4 could not be read\n")
+    assert out.startswith("2 pages, 2 read now: ") and out.endswith("; 5 could not be read\n")
     assert "cut.png: The image is damaged" in err and "words.png: The file is not an image" in err
     assert "layers.png: This image format" in err and "broken.pdf: The PDF is damaged" in err
-    assert "README" not in err
+    assert "closed: The folder cannot be opened" in err and "README" not in err
+    assert run("index", closed, "--store", tmp_path / "store") == 1
 
 
 def test_the_pages_of_a_pdf_are_pages(
     folder: Path, tmp_path: Path, picture: Picture, capsys: Capture
 ) -> None:
-    path = folder / "pages.pdf"
-    path.write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
-    store = tmp_path / "store"
+    """A page that cannot be read is listed, and none of the file as it was answers any more."""
+    path, store = folder / "pages.pdf", tmp_path / "store"
+    shown = [picture(100, 80, seed=s) for s in (4, 5, 6)]
+    path.write_bytes(pdf_of(shown))
     assert run("index", path, folder / "one.png", "--store", store) == 0
     assert "4 pages, 4 read now" in capsys.readouterr().out
-    run("ask", "--store", store, "what?", "--max-new-tokens", "2")
-    pages = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
-    assert [Path(page).name for page in pages] == [
-        "one.png",
-        *(f"pages.pdf#{n}" for n in (1, 2, 3)),
-    ]
+    every = ["one.png", *(f"pages.pdf#{n}" for n in (1, 2, 3))]
+    assert [Path(page).name for page in pages_of(store, capsys)] == every
+    path.write_bytes(pdf_of([shown[0], picture(2, 80), picture(100, 80, seed=7)]))
+    for again in (1, 0):
+        assert run("index", path, "--store", store) == 1
+        out, err = capsys.readouterr()
+        assert "pages.pdf#2: " in err and out.startswith(f"2 pages, {again} read now: ")
+    found = pages_of(store, capsys)
+    assert [Path(page).name for page in found] == [every[0], every[1], every[3]]
+    path.write_bytes(b"%PDF-1.7 and nothing else")
+    assert run("index", path, "--store", store) == 1
+    assert [Path(page).name for page in pages_of(store, capsys)] == ["one.png"]
+    assert run("store", store, "--forget", path) == 2
+    path.write_bytes(pdf_of(shown))
+    assert run("index", path, "--store", store) == 0 and len(PictureStore(store).names()) == 4
     assert run("store", store, "--forget", path) == 0 and len(PictureStore(store).names()) == 1
-    assert run("index", path, "--store", store) == 0
-    assert "3 pages, 3 read now" in capsys.readouterr().out
     assert run("ask", path, "what?", "--max-new-tokens", "2") == 0  # three pictures of one prompt
-    long = folder / "long.pdf"
-    long.write_bytes(pdf_of([picture(32, 32, seed=s) for s in range(9)]))
+    path.write_bytes(pdf_of([picture(32, 32, seed=s) for s in range(9)]))
     capsys.readouterr()
-    assert run("ask", long, "what?") == 2
+    assert run("ask", path, "what?") == 2
     assert capsys.readouterr().err == errors.PdfManyPages.sentence + "\n"
+
+
+def test_a_file_is_one_page_whatever_its_spelling(
+    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    (folder / "link").symlink_to("below")
+    (folder / "same.jpg").symlink_to("below/two.jpg")
+    monkeypatch.chdir(folder / "below")
+    for spelling in ("two.jpg", "../below/./two.jpg", folder / "link" / "two.jpg", folder):
+        assert run("index", spelling, "--store", store) == 0
+    assert [Path(page).name for page in pages_of(store, capsys)] == ["two.jpg", "one.png"]
+    assert run("store", store, "--forget", "../same.jpg") == 0
+    assert [Path(page).name for page in pages_of(store, capsys)] == ["one.png"]
+
+
+def test_a_name_is_printed_in_one_line(
+    folder: Path, tmp_path: Path, picture: Picture, capsys: Capture
+) -> None:
+    store = tmp_path / "store"
+    for seed, name in enumerate((b"two\nlines", b"tab\there", b"latin-\xe9", b"\x1b[31mred")):
+        path = os.path.join(os.fsencode(folder), name)
+        os.rename(folder / "one.png", path + b".png")
+        picture(150, 120, seed=seed).save(folder / "one.png")
+        Path(os.fsdecode(path + b".pdf")).write_bytes(b"%PDF-")
+    assert run("index", folder, "--store", store) == 1
+    said = capsys.readouterr().err
+    assert "two\\nlines.pdf: The PDF is damaged" in said and "\x1b" not in said
+    pages = pages_of(store, capsys)
+    assert len(pages) == 6 and {len(page.splitlines()) for page in pages} == {1}
+    run("store", store)
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(pages) + 2
+    run("ask", "--store", store, "what?", "--max-new-tokens", "2", "--json")
+    told = [json.loads(line)["page"] for line in capsys.readouterr().out.splitlines()]
+    assert len(told) == 6 and sum("two\nlines.png" in page for page in told) == 1
 
 
 def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Picture) -> None:
