@@ -190,7 +190,9 @@ class PlannedLayer(CompressedLayer):
         width, order = window_of(module), None
         if width is not None:
             text, order, self.span = self.plan.window_view(width).to(key.device)
-        said = self._begin_text(key, value, text.padded(TEXT_STEP))
+        rows = text.padded(TEXT_STEP)
+        said = Text(rows.gather(key), rows.gather(value), rows.lengths)
+        self.text = TextBuffer(said.keys, said.values, rows.lengths, rows.ragged, rows.longest)
         if visual.index.shape[1] == 0:
             return None
         read = self.plan.read_text()
@@ -211,12 +213,6 @@ class PlannedLayer(CompressedLayer):
             )
         self._store(module, key, states, order)
         return states
-
-    def _begin_text(self, keys: Tensor, values: Tensor, rows: Rows) -> Text:
-        """Store the text in order: `rows` of tokens [B, Hkv, n, d]."""
-        gathered = rows.gather(keys), rows.gather(values)
-        self.text = TextBuffer(*gathered, rows.lengths, rows.ragged, rows.longest)
-        return Text(*gathered, rows.lengths)
 
     def _store(
         self,

@@ -133,12 +133,6 @@ class RotateKCache(RewindableCache):
         self._thaw()
         self._steps = None
 
-    def reserve_ahead(self, tokens: int) -> None:
-        """Reserve capacity for so many tokens before the first captured step; by default 128, which
-        doubles when it is full."""
-        if self._steps is not None:
-            self._steps.room = tokens
-
     def run(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -13,7 +13,6 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -134,18 +133,15 @@ def stored(parts: Path) -> dict[str, Tensor]:
         BadGzipFile, EOFError, zlib.error: for one that cannot be unpacked.
         KeyError: for an int8 matrix without its steps.
     """
-    found = dict(_tensors(parts))
+    found: dict[str, Tensor] = {}
+    for file in sorted(parts.glob(PARTS)):
+        content = file.read_bytes()
+        found |= load(gzip.decompress(content) if file.suffix == ".gz" else content)
     steps = {name: found.pop(name) for name in list(found) if name.endswith(STEP)}
     for name, value in found.items():
         if value.dtype == torch.int8:
             found[name] = value.float() * steps[name + STEP].float()
     return found
-
-
-def _tensors(parts: Path) -> Iterator[tuple[str, Tensor]]:
-    for file in sorted(parts.glob(PARTS)):
-        content = file.read_bytes()
-        yield from load(gzip.decompress(content) if file.suffix == ".gz" else content).items()
 
 
 def _kept(parts: Path) -> Path:

@@ -17,8 +17,8 @@ BLOCK: Final = 32  # numbers that share a scale
 NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q",
                   11: "q", 12: "d"}  # fmt: skip
 STRING, ARRAY = 8, 9
-F32, F16, Q4_1, Q8_0 = 0, 1, 3, 8
-BYTES: Final = {F32: 4.0, F16: 2.0, Q4_1: 20 / BLOCK, Q8_0: 34 / BLOCK}  # of one number
+F32, Q4_1, Q8_0 = 0, 3, 8
+BYTES: Final = {F32: 4.0, Q4_1: 20 / BLOCK, Q8_0: 34 / BLOCK}  # of one number
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class GGUF:
 
 def _plain(data: np.ndarray, form: int) -> np.ndarray:
     """Bytes of one tensor as float32, flat."""
-    if form in (F32, F16):
-        return data.view("<f4" if form == F32 else "<f2").astype(np.float32)
+    if form == F32:
+        return data.view("<f4").astype(np.float32)
     if form == Q8_0:  # a scale, then 32 signed bytes
         blocks = data.reshape(-1, 34)
         scale = blocks[:, :2].copy().view("<f2").astype(np.float32)

@@ -10,8 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,32 +50,12 @@ _HEADS: Final = {"attn_q": "attention.head_count", "attn_k": "attention.head_cou
 NORMS: Final = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of such a model, and its two constants: of norms, and of positions."""
-
-    layers: int = 30
-    heads: int = 9
-    kv_heads: int = 3
-    hidden: int = 576
-    inner: int = 1536
-    vocabulary: int = 49_152
-    epsilon: float = 1e-5
-    theta: float = 100_000.0
-    context: int = 8192
-
-    @property
-    def width(self) -> int:
-        """Channels of a head."""
-        return self.hidden // self.heads
-
-
 CONFIG: Final = {  # `tokenizer_config.json`, of every embedded model
     "tokenizer_class": "PreTrainedTokenizerFast",
     "pad_token": "<|endoftext|>",
     "eos_token": "<|im_end|>",
     "clean_up_tokenization_spaces": False,
-    "model_max_length": Shape.context,
+    "model_max_length": 8192,
     "padding_side": "left",
 }
 
@@ -141,46 +120,26 @@ def tokenizer(path: Path) -> dict[str, Any]:
     """Its tokenizer as `tokenizer.json` has it: figures one by one, then byte-level BPE."""
     metadata = GGUF(path).metadata
     tokens = list(metadata["tokenizer.ggml.tokens"])
-    kinds = metadata["tokenizer.ggml.token_type"]
     for number, name in RENAMED.items():
         tokens[number] = name
-    special = [number for number, kind in enumerate(kinds) if kind == 3]
-    merges = [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]]
-    return byte_level(tokens, {number: tokens[number] for number in special}, merges, by_word=True)
-
-
-def byte_level(
-    vocabulary: Iterable[str],
-    special: Mapping[int, str],
-    merges: Sequence[list[str]] = (),
-    by_word: bool = False,
-) -> dict[str, Any]:
-    """A byte-level BPE tokenizer as `tokenizer.json` has it.
-
-    Args:
-        vocabulary: the tokens in the order of their ids.
-        special: names of the control tokens, by id.
-        merges: pairs of tokens.
-        by_word: whether text is split first, into words and single figures.
-    """
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     level = {
-        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": by_word,
-        "use_regex": by_word,
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True,
     }  # fmt: skip
-    figures = {"type": "Digits", "individual_digits": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": number, "content": name, **flags, "special": True}
-            for number, name in special.items()
+            {"id": number, "content": tokens[number], **flags, "special": True}
+            for number, kind in enumerate(metadata["tokenizer.ggml.token_type"])
+            if kind == 3
         ],
         "normalizer": None,
-        "pre_tokenizer": (
-            {"type": "Sequence", "pretokenizers": [figures, level]} if by_word else level
-        ),
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, level],
+        },
         "post_processor": None,
         "decoder": level,
         "model": {
@@ -192,8 +151,8 @@ def byte_level(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(vocabulary)},
-            "merges": list(merges),
+            "vocab": {token: number for number, token in enumerate(tokens)},
+            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
         },
     }
 

@@ -13,6 +13,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import step_graph
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.step_graph import StepGraph
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -98,7 +99,7 @@ def test_room_that_runs_out_grows(
     inputs = given(qwen, picture, "what is it?")
     wanted, _ = said(qwen, inputs, False, max_new_tokens=90, min_new_tokens=90)
     cache = RotateKCache(qwen.model, inputs, Settings.of(tokens="fastv", keep_tokens=0.5))
-    cache.reserve_ahead(16)
+    cache._steps = StepGraph(16)
     found = qwen.model.generate(
         **inputs,
         **with_cache(qwen.model, cache),

@@ -13,6 +13,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import decode, forward_one, prefill
 from rotatek.engine.engine import Engine
@@ -115,8 +116,8 @@ def test_generate_follows_the_window(
     wanted = vlm.model.generate(**inputs, **options)
     for graph, room in ((False, 128), (True, 128), (True, 4)):
         cache = RotateKCache(vlm.model, inputs, FULL)
+        cache._steps = StepGraph(room)
         cache.graph = graph
-        cache.reserve_ahead(room)
         found = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, cache))
         assert torch.equal(found, wanted), (graph, room)
         assert bool(recorded) == graph
