@@ -9,7 +9,6 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import misaligned
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
@@ -32,8 +31,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"smaller": 4, "weighting": "none"},
     ],
     "spark": [{"recovery": "sign"}, {"recovery": "mean"}],
-    "kivi": [{"number_bits": bits} for bits in ("2", "3", "4")],
-    "turboquant": [{"number_bits": bits} for bits in ("2", "3", "4")],
+    "kivi": [{"number_bits": bits} for bits in ("2", "4")],
+    "turboquant": [{"number_bits": bits} for bits in ("2", "4")],
 }
 FORMS = [(name, extra) for name in CHANNELS for extra in VARIANTS.get(name, [{}])]
 PAIRS = [("none", *form) for form in FORMS]  # every form alone, and every pruner before ours
@@ -113,30 +112,6 @@ def test_every_channel_kept_is_the_uncompressed_model(
     prompt = _embed(vlm, picture, settings, 0)
     cache = RotateKCache(vlm.model, prompt.inputs(), settings)
     assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
-
-
-@pytest.mark.parametrize("family", TINY)
-@pytest.mark.parametrize(
-    ("options", "bar"),
-    [
-        ({"smaller": 2}, 0.35),  # a small picture pays for bases
-        ({"channels": "kivi"}, 0.3),
-        ({"channels": "turboquant"}, 0.3),
-    ],
-    ids=str,
-)
-def test_few_bits_at_full_width_stay_close_to_the_uncompressed_model(
-    family: str, options: dict[str, Any], bar: float, picture: Picture
-) -> None:
-    vlm = _model(family)
-    prompt = _embed(vlm, picture, Settings(), 0)
-    settings = Settings.of(**options)
-    cache, plain = RotateKCache(vlm.model, prompt.inputs(), settings), DynamicCache()
-    said = []
-    for each in (cache, plain):
-        logits, _ = prefill(vlm, prompt, each)
-        said.append(list(decode(vlm, prompt, each, logits, 2))[-1].logits)
-    assert 0 < float((said[0] - said[1]).norm() / said[1].norm()) <= bar
 
 
 @pytest.mark.parametrize("family", TINY)
@@ -237,18 +212,6 @@ def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
         for hook in hooks:
             hook.remove()
     assert torch.allclose(logits, wanted, atol=1e-4)
-
-
-def test_nothing_full_width_survives(picture: Picture) -> None:
-    vlm = _model("qwen2_5_vl")
-    prompt = _embed(vlm, picture, Settings(), 1)
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings.of(keep_channels=0.25))
-    _answer(vlm, prompt, cache)
-    visual = int(prompt.visual.sum())
-    keys = [tensor for part, tensor in cache.tensors() if part == "visual_keys"]
-    assert storage_bytes(keys) == len(keys) * 2 * visual * 8 * 4  # heads, N, k, float32
-    cache.close()
-    assert cache.bytes().total == 0
 
 
 def test_interleaved_requests_do_not_meet(picture: Picture) -> None:

@@ -1,14 +1,16 @@
-"""A vision tower's windows attend in one call, and say what they say one by one."""
+"""A vision tower does at once what transformers does one by one: windows, and patches."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rotatek.bridge.packed_sequences import Segments
-from rotatek.methods.settings import Settings
+from rotatek.bridge.patch_projection import PatchProjection, multiply_patches
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
 from tests.fixtures import Picture
@@ -54,16 +56,6 @@ def test_windows_side_by_side_are_those_one_by_one(
     assert together.count != apart.count
 
 
-def test_a_pruner_sees_every_picture_by_itself(vlm: VisionLanguageModel, picture: Picture) -> None:
-    pixels = shown(vlm, picture, "several")
-    pruner = Settings.of(tokens="visionzip", keep_tokens=0.4).pruning
-    found, kept = vlm.encode_images(pixels, pruner)
-    with one_by_one(vlm):
-        wanted, left = vlm.encode_images(pixels, pruner)
-    assert kept is not None and left is not None
-    assert torch.equal(kept, left) and torch.allclose(found, wanted, atol=1e-5)
-
-
 def test_sequences_of_any_lengths_see_themselves_alone() -> None:
     lengths, calls = [5, 2, 5, 0, 3, 2, 1], []
     query, key, value = (torch.randn(1, 2, sum(lengths), 4) for _ in range(3))
@@ -77,3 +69,34 @@ def test_sequences_of_any_lengths_see_themselves_alone() -> None:
     parts = zip(*(t.split(lengths, 2) for t in (query, key, value)), strict=True)
     wanted = torch.cat([full(*part) for part in parts if part[0].numel()], 1)
     assert torch.allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_product_is_the_convolution(bias: bool) -> None:
+    torch.manual_seed(0)
+    plain = nn.Conv3d(3, 24, (2, 6, 6), (2, 6, 6), bias=bias)
+    made = copy.deepcopy(plain)
+    multiply_patches(made)
+    assert type(made) is PatchProjection
+    patches = torch.randn(37, 3, 2, 6, 6)
+    assert torch.allclose(made(patches), plain(patches), atol=1e-5)
+    assert made(patches).shape == plain(patches).shape
+    clip = torch.randn(2, 3, 4, 12, 18)  # not single patches
+    assert torch.equal(made(clip), plain(clip))
+    assert list(made.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        nn.Conv3d(3, 8, (2, 6, 6), (1, 6, 6)), nn.Conv3d(3, 8, 2, 2, padding=1),
+        nn.Conv3d(4, 8, 2, 2, groups=2), nn.Conv2d(3, 8, 6, 6),
+    ],
+)  # fmt: skip
+def test_what_overlaps_or_is_no_such_convolution_stays(
+    other: nn.Module, vlm: VisionLanguageModel
+) -> None:
+    kind = type(other)
+    multiply_patches(other)
+    assert type(other) is kind
+    assert type(vlm.model.model.visual.patch_embed.proj) is PatchProjection
