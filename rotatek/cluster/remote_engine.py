@@ -33,8 +33,7 @@ from rotatek.cluster.messages import (
 )
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.engine_status import Health
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.engine.events import Event, Failed, Finished, Health, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, AnswerBroken, ConversationGone, ConversationOver, Restarting
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, clean_question, whole_tokens

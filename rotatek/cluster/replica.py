@@ -20,8 +20,7 @@ from rotatek.cluster.messages import (
 )
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.engine_status import Health
-from rotatek.engine.events import Event
+from rotatek.engine.events import Event, Health
 from rotatek.errors import UserError, public_error
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation

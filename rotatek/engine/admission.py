@@ -25,6 +25,7 @@ class MemoryReservation:
     Attributes:
         size: bytes: an estimate at first, the real ones once they are known.
         admitted: whether the request may start.
+        resting: whether its answer is complete, and its caches stay for a further question.
     """
 
     def __init__(self, admission: "Admission", size: int) -> None:
@@ -35,28 +36,35 @@ class MemoryReservation:
     @property
     def place(self) -> int:
         """The position in the queue, from 1; 0 once it is admitted."""
-        return self._admission.place(self)
+        queue = self._admission.queue
+        with self._admission.changed:
+            return queue.index(self) + 1 if self in queue else 0
 
     def wait(self, stop: StopFlag | None = None) -> bool:
         """Wait until it is admitted, its position has changed, it is stopped, or `TELL_S` is over.
         Whether it is admitted."""
-        return self._admission.wait(self, stop)
+        place, looks = self.place, round(TELL_S / LOOK_S)
+        with self._admission.changed:
+            while looks and not self.admitted and not (stop is not None and stop.is_set()):
+                self._admission.changed.wait(LOOK_S)
+                looks -= 1
+                if not self.admitted and self._admission.queue.index(self) + 1 != place:
+                    break
+        return self.admitted
 
-    def resize(self, size: int) -> None:
-        """Replace the estimate by the real bytes."""
-        self._admission.change(self, size, self.resting)
-
-    def rest(self, size: int) -> None:
-        """The answer is complete, and its caches stay for a further question."""
-        self._admission.change(self, size, True)
-
-    def resume(self, size: int) -> None:
-        """A further question is answered from the caches that stayed."""
-        self._admission.change(self, size, False)
+    def resize(self, size: int, *, resting: bool = False) -> None:
+        """Replace the estimate by the real bytes, and say whether it rests now."""
+        with self._admission.changed:
+            self.size, self.resting = size, resting
+            self._admission.admit()
 
     def release(self) -> None:
         """Everything has been freed. Safe to repeat."""
-        self._admission.release(self)
+        with self._admission.changed:
+            for leases in (self._admission.leases, self._admission.queue):
+                if self in leases:
+                    leases.remove(self)
+            self._admission.admit()
 
 
 class Admission:
@@ -76,9 +84,9 @@ class Admission:
     ) -> None:
         self._ask_room, self._batched, self._beside = room, batched, beside
         self._room: int | None = None
-        self._held: list[MemoryReservation] = []
-        self._queue: list[MemoryReservation] = []
-        self._changed = threading.Condition()
+        self.leases: list[MemoryReservation] = []  # that are admitted
+        self.queue: list[MemoryReservation] = []
+        self.changed = threading.Condition()  # held while either list changes
 
     @property
     def room(self) -> int:
@@ -95,63 +103,34 @@ class Admission:
     def _with(self, size: int) -> int:
         """Bytes allocated after `size` more. Where the batch has allocated more than its rows need,
         that counts; a new request may take a free row of it."""
-        held = tuple(self._held)
+        held = tuple(self.leases)
         resting = sum(lease.size for lease in held if lease.resting)
         return max(sum(lease.size for lease in held) + size, resting + self._batched())
 
     @property
     def waiting(self) -> int:
         """Requests that wait."""
-        return len(self._queue)
+        return len(self.queue)
 
     @property
     def running(self) -> int:
         """Requests that are being answered."""
-        return sum(not lease.resting for lease in tuple(self._held))
+        return sum(not lease.resting for lease in tuple(self.leases))
 
     def ask(self, size: int) -> MemoryReservation:
         """Ask for a reservation of so many bytes; it may have to wait."""
         lease = MemoryReservation(self, size)
-        with self._changed:
-            self._queue.append(lease)
-            self._admit()
+        with self.changed:
+            self.queue.append(lease)
+            self.admit()
         return lease
 
-    def _admit(self) -> None:
-        while self._queue:
-            lease = self._queue[0]
+    def admit(self) -> None:
+        """Let requests start while there is room; called with `changed` held."""
+        while self.queue:
+            lease = self.queue[0]
             if self.running and self._with(lease.size) + self._beside() > self.room:
                 break
-            self._held.append(self._queue.pop(0))
+            self.leases.append(self.queue.pop(0))
             lease.admitted = True
-        self._changed.notify_all()
-
-    def place(self, lease: MemoryReservation) -> int:
-        """See `MemoryReservation.place`."""
-        with self._changed:
-            return self._queue.index(lease) + 1 if lease in self._queue else 0
-
-    def wait(self, lease: MemoryReservation, stop: StopFlag | None) -> bool:
-        """See `MemoryReservation.wait`."""
-        place, looks = self.place(lease), round(TELL_S / LOOK_S)
-        with self._changed:
-            while looks and not lease.admitted and not (stop is not None and stop.is_set()):
-                self._changed.wait(LOOK_S)
-                looks -= 1
-                if not lease.admitted and self._queue.index(lease) + 1 != place:
-                    break
-        return lease.admitted
-
-    def change(self, lease: MemoryReservation, size: int, resting: bool) -> None:
-        """Change a reservation: its bytes, or whether it rests."""
-        with self._changed:
-            lease.size, lease.resting = size, resting
-            self._admit()
-
-    def release(self, lease: MemoryReservation) -> None:
-        """See `MemoryReservation.release`."""
-        with self._changed:
-            for leases in (self._held, self._queue):
-                if lease in leases:
-                    leases.remove(lease)
-            self._admit()
+        self.changed.notify_all()

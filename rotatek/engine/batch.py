@@ -74,7 +74,7 @@ class RunningBatch(RewindableCache):
 
     Args:
         like: any cache of the model, for its kinds of layers.
-        steps: replays steps as a CUDA graph, from `freeze` on.
+        steps: replays steps as a CUDA graph, where `static` is set.
 
     Attributes:
         order: each row's number, or None for a row that is not in use, as a step computes them.
@@ -225,7 +225,7 @@ class RunningBatch(RewindableCache):
             if self.static and not group.apart:
                 group.forget(gone)
             else:
-                self.moved += group.drop_rows(gone, self.static)
+                self.moved += group.drop_rows(gone)
         for number in gone:
             self._logical.pop(number, None)
             self._watching.pop(number, None)
@@ -258,23 +258,6 @@ class RunningBatch(RewindableCache):
         longest = self._steps + max(self._logical.values(), default=0)
         for layer in key_layers(self):
             layer.logical = longest
-
-    def freeze(self) -> None:
-        """From here on a step computes the full capacity of rows, at fixed addresses."""
-        self.static = True
-        self._order()
-
-    @torch.inference_mode()
-    def shrink(self) -> None:
-        """Free the memory of removed rows; under a graph text keeps its capacity."""
-        for group in self._groups.values():
-            group.drop_rows(set(), True)
-        self._drop_empty()
-        for group in self._groups.values():
-            group.shrink()
-        self.moved += 1
-        self._order()
-        self._states.shrink()
 
     def run(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -67,7 +67,7 @@ class Conversation:
             column.rest()
         self.lease = lease
         if lease is not None:
-            lease.rest(self.cache_bytes)
+            lease.resize(self.cache_bytes, resting=True)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write a conversation of one compressed column to a file, for `load`.

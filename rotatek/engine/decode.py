@@ -1,29 +1,15 @@
-"""Prefill and decoding, one token at a time, over any cache."""
+"""Forward passes over any cache: a prompt, a later text, one new token a sample."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.device_timing import synchronise
-from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
-
-
-@dataclass(frozen=True)
-class Step:
-    """One decoding step: tokens [B] (-1 where a sample had ended), the logits they came from
-    [B, vocabulary], and the milliseconds of the forward pass that made those logits."""
-
-    tokens: list[int]
-    logits: Tensor
-    ms: float
 
 
 @torch.inference_mode()
@@ -88,55 +74,6 @@ def _replayed(
         reason = str(error) or type(error).__name__
     vlm.questions.forget(reason)  # outside the handler: the error refers to what did not fit
     return None
-
-
-def decode(
-    vlm: VisionLanguageModel,
-    embedded: Embedded,
-    cache: Cache,
-    logits: Tensor,
-    max_new_tokens: int,
-    stop: StopFlag | None = None,
-    choices: Sequence[RowChoice | None] = (),
-) -> Iterator[Step]:
-    """Tokens after `prefill`, until every sample has ended, the limit, or `stop`.
-
-    Vision ids are never produced. The same request gives the same tokens on the same machine. On a
-    GPU the steps of a `RotateKCache` are replayed as a CUDA graph, unless its `graph` is off.
-
-    Args:
-        vlm: the model.
-        embedded: the prompt in `cache`; its padding and next position are read.
-        cache: grows by a token a step.
-        logits: [B, vocabulary] for the first token.
-        max_new_tokens: the most steps.
-        stop: checked before each step.
-        choices: how each sample's tokens are chosen; None, or nothing, for greedily.
-    """
-    choice = TokenChoice(vlm)
-    rows = [(place, row) for place, row in enumerate(choices) if row is not None]
-    position, mask = embedded.next_position, None
-    if not bool(embedded.valid.all()):
-        mask = embedded.valid.long()
-    ended = [False] * logits.shape[0]
-    ms = 0.0
-    for count in range(max_new_tokens):
-        if stop is not None and stop.is_set():
-            return
-        chosen = choice.choose(logits, rows)
-        for place, row in rows:
-            row.take(int(chosen[place]))
-        tokens = [-1 if done else token for token, done in zip(chosen.tolist(), ended, strict=True)]
-        yield Step(tokens, logits, ms)
-        ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
-        if all(ended) or count == max_new_tokens - 1:
-            return
-        started = time.perf_counter()
-        if mask is not None:
-            mask = torch.nn.functional.pad(mask, (0, 1), value=1)
-        logits = decode_one_token(vlm, chosen, position, cache, mask)
-        position = position + 1
-        ms = 1000 * (time.perf_counter() - started)
 
 
 @torch.inference_mode()

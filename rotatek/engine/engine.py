@@ -23,9 +23,8 @@ from rotatek.bridge.attention import StopFlag, watched
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
 from rotatek.engine.conversation import Conversation, check_room, feed_follow_up, turn_of
-from rotatek.engine.engine_status import EngineState, Health
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
-from rotatek.engine.events import Event, Failed, Queued, Restarted
+from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
 from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill, forked
 from rotatek.engine.scheduler import Scheduler
@@ -278,7 +277,7 @@ class Engine:
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
             if conversation.lease is not None:
-                conversation.lease.resume(self._held(conversation.columns, max_new_tokens))
+                conversation.lease.resize(self._held(conversation.columns, max_new_tokens))
             alive = self._join(conversation.columns)
             while alive:
                 for column in list(alive):

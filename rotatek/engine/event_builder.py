@@ -1,16 +1,18 @@
 """Builds the events of one column: its prefill, each token, and its figures at the end."""
 
 import math
+import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from kernels import dispatch
 from rotatek.engine.events import Finished, Likely, Prefilled, Token
 from rotatek.engine.sequences import SampledToken, Sequence
-from rotatek.engine.spelling import spelling
 from rotatek.inputs.text_files import whole_characters
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.inspect.trace import Trace
@@ -18,6 +20,7 @@ from rotatek.models import Prompt, VisionLanguageModel
 
 CONTEXT: Final = 8  # tokens that are decoded again before a new one
 LEAST_LOG: Final = -9999.0  # JSON has no infinity
+BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token that is a byte
 
 
 def prefilled_event(
@@ -158,3 +161,32 @@ def _answer_attention(column: Sequence, prompt: Prompt) -> AnswerAttention | Non
     if column.attention is None:
         return None
     return column.attention.finish(column.cache, prompt.visual[0], _kept(column, prompt))
+
+
+def spelling(tokenizer: Any, token: int) -> tuple[str, bytes]:
+    """What a token says.
+
+    Args:
+        tokenizer: of the model.
+        token: its number.
+
+    Returns:
+        text, with a replacement character for what is only a part of one; and bytes, which are
+        those of the text where the vocabulary has no spelling of its own for them.
+    """
+    text = whole_characters(tokenizer.decode([token]))
+    if "\ufffd" not in text:
+        return text, text.encode()
+    piece = str(tokenizer.convert_ids_to_tokens(token))
+    if (found := BYTE.fullmatch(piece)) is not None:
+        return text, bytes([int(found[1], 16)])
+    letters = _letters()
+    if all(letter in letters for letter in piece):
+        return text, bytes(letters[letter] for letter in piece)
+    return text, text.encode()
+
+
+@lru_cache(1)
+def _letters() -> dict[str, int]:
+    """The byte of each letter of byte-level vocabularies."""
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}

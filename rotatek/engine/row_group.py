@@ -130,7 +130,7 @@ class RowGroup:
         for slots in self.slots:
             slots.forget(holes)
 
-    def drop_rows(self, gone: set[int], static: bool) -> int:
+    def drop_rows(self, gone: set[int]) -> int:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
 
         Returns:
@@ -143,7 +143,7 @@ class RowGroup:
         for slots in self.slots:
             slots.keep(order)
         size = self.size
-        if not order or static or size <= SIZES[2] or SPARSE * len(order) > size:
+        if not order or size <= SIZES[2] or SPARSE * len(order) > size:
             return 0
         self.shrink()
         return 1

@@ -26,7 +26,6 @@ from rotatek.engine.store_tensors import (
     emptied,
     launched_by,
     put_together,
-    samples_of,
     taken_apart,
 )
 from rotatek.errors import ModeUnsupported
@@ -297,8 +296,6 @@ class RowGroupLayer:
     def keep(self, order: list[int]) -> None:
         """Leave only these rows, in this order; no row may move back."""
         moves = [(new, old) for new, old in enumerate(order) if new != old]
-        if self.own is not None and order != list(range(len(self._rows))) and order:
-            self.own, self.size = Store(samples_of(self.own.read(), order)), len(order)
         if moves:
             text = [self.keys, self.values, *(self.tables or ())]
             move_rows([*text, *self._tensors.values()], moves)

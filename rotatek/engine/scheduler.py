@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
 from rotatek.bridge.attention import StopFlag, stoppable
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
@@ -116,7 +115,7 @@ class Scheduler:
         """
         logits = torch.cat([one.logits for one in sequences if one.logits is not None])
         places = list(range(len(sequences)))
-        picks = self._chosen(sequences, places, logits, 0.0)  # no row waits for these
+        picks = chosen(sequences, places, logits, self.choice, 0.0)  # no row waits for these
         for one in sequences:
             one.logits = None
         with self._turns:
@@ -170,16 +169,6 @@ class Scheduler:
     def running(self) -> int:
         """Rows that are answering."""
         return len(self._rows)
-
-    @property
-    def captures(self) -> int:
-        """Steps captured as CUDA graphs since it was made."""
-        return self._steps.captures
-
-    @property
-    def places(self) -> int:
-        """Rows that a step computes, those with unread tokens included."""
-        return 0 if self._batch is None else len(self._batch.order)
 
     @property
     def bytes(self) -> int:
@@ -294,7 +283,9 @@ class Scheduler:
         try:
             synchronise(self.device)
             seconds = pending.watch.seconds
-            picks = self._chosen(pending.sequences, pending.places, pending.logits, 1000 * seconds)
+            picks = chosen(
+                pending.sequences, pending.places, pending.logits, self.choice, 1000 * seconds
+            )
         except BaseException as error:
             failure = error
         if failure is not None:
@@ -347,12 +338,6 @@ class Scheduler:
             for sequence in over:
                 sequence.ended = True
 
-    def _chosen(
-        self, sequences: list[Sequence], places: list[int], logits: Tensor, ms: float
-    ) -> list[SampledToken]:
-        """The next token of each row."""
-        return chosen(sequences, places, logits, self.choice, ms)
-
     # -- when a step fails ---------------------------------------------------------------------
 
     def _undo(self, counters: Any, failure: BaseException) -> None:
@@ -390,7 +375,8 @@ class Scheduler:
             place = torch.tensor([sequence.position], device=self.device)
             started = time.perf_counter()
             logits = decode.decode_one_token(self.vlm, token, place, sequence.cache, None)
-            picks = self._chosen([sequence], [0], logits, 1000 * (time.perf_counter() - started))
+            ms = 1000 * (time.perf_counter() - started)
+            picks = chosen([sequence], [0], logits, self.choice, ms)
             sequence.position += 1
             self._hand_out([sequence], picks)
             self._admit([sequence] if not sequence.ended else [])

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.planes import Planes, samples
-from kernels.reference import Visual
+from kernels.planes import Planes
 from rotatek.methods.channels.store import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
@@ -126,18 +125,6 @@ def put_together(
             of_it = {n: given.pop(n) for n in list(given) if n.startswith(f"{side}.")}
             given[side] = planes._replace(**{n.partition(".")[2]: p for n, p in of_it.items()})
     return replace(pattern, visual=pattern.visual._replace(**given, lengths=lengths), **mine)
-
-
-def samples_of(visual: Visual, rows: Sequence[int]) -> Visual:
-    """Some samples of one layer's visual tokens."""
-    tensors = {name: t for name, t in visual._asdict().items() if isinstance(t, Tensor)}
-    index = torch.tensor(rows, device=visual.keys.device)
-    parts: Any = {name: t[index] for name, t in tensors.items() if t.dim() > 1}
-    parts["lengths"] = tensors["lengths"][index]
-    for name in PLANES:
-        planes = getattr(visual, name)
-        parts[name] = None if planes is None else samples(planes, index)
-    return visual._replace(**parts)
 
 
 def launched_by(

@@ -1,23 +1,28 @@
 """Chooses the next token, for the page, the API, the command line and Python, alone and in batches.
 
 The order is that of transformers: penalties and biases, temperature, `top_k`, `top_p`, `min_p`.
-Sampled and greedy rows share a step; the logits of greedy rows are not changed.
+Sampled and greedy rows share a step; the logits of greedy rows are not changed. The numbers that
+draws depend on are hashes of (seed, draw, position of the token in its answer, token of the
+vocabulary): the same on every device, alone and in a batch, without a state that rows could share.
 """
 
+import hashlib
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from rotatek.engine.grammar import Grammars, Matcher
-from rotatek.engine.noise import gumbel, keys_of
 from rotatek.errors import SettingError
 from rotatek.inputs.sampling import Sampling
 from rotatek.models import VisionLanguageModel
 
-NEVER = float("-inf")
+NEVER: Final = float("-inf")
+LOW: Final = 0xFFFFFFFF  # the lower 32 bits; tensors have no unsigned arithmetic
+BELOW_ONE: Final = 1 - 2**-24  # the largest float32 below 1
 
 
 def likeliest(logits: Tensor, banned: Tensor) -> Tensor:
@@ -210,3 +215,39 @@ def warped(logits: Tensor, samplings: Sequence[Sampling]) -> Tensor:
         least = share * probability.amax(-1, keepdim=True)
         scores = scores.masked_fill(probability < least, NEVER)
     return scores
+
+
+def keys_of(seed: int, draw: int, position: int) -> tuple[int, int]:
+    """Two keys of 32 bits for one token of one answer.
+
+    Args:
+        seed: of the request.
+        draw: 0 for its first answer, 1 for the second, and so on.
+        position: of the token in its answer.
+    """
+    digest = hashlib.blake2b(f"{seed} {draw} {position}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
+
+
+def gumbel(keys: Sequence[tuple[int, int]], vocabulary: int, device: torch.device) -> Tensor:
+    """[rows, vocabulary] of standard Gumbel numbers in float32.
+
+    The largest of log-probabilities plus these is a draw from the distribution. Where two models
+    nearly agree on it, they nearly always draw the same token.
+
+    Args:
+        keys: of each row.
+        vocabulary: numbers a row.
+        device: where they are needed.
+    """
+    first, second = torch.tensor(keys, dtype=torch.long, device=device).T[:, :, None]
+    mixed = torch.arange(vocabulary, device=device)[None] * 0x9E3779B1
+    for key in (first, second):
+        mixed = (mixed + key) & LOW
+        mixed ^= mixed >> 16
+        mixed = (mixed * 0x7FEB352D) & LOW
+        mixed ^= mixed >> 15
+        mixed = (mixed * 0x846CA68B) & LOW
+        mixed ^= mixed >> 16
+    uniform = (mixed.float() * 2**-32 + 2**-33).clamp_(max=BELOW_ONE)
+    return -(-torch.log1p(-uniform)).log_()

@@ -262,14 +262,14 @@ class Pictures:
             self.counts["left_memory"] += 1
         if sum(self._sizes.values()) > self.memory and self.store is not None:
             self._drop(name)
-        self._lease.rest(sum(self._sizes.values()))
+        self._lease.resize(sum(self._sizes.values()), resting=True)
 
     def _drop(self, name: str) -> None:
         """Remove a cache; questions in progress have a copy. The lock is held."""
         self._held.pop(name, None)
         self._sizes.pop(name, None)
         self._told.pop(name, None)
-        self._lease.rest(sum(self._sizes.values()))
+        self._lease.resize(sum(self._sizes.values()), resting=True)
 
     @torch.inference_mode()  # in which texts are copied in a few launches
     def _cache(self, name: str) -> RotateKCache:

@@ -7,7 +7,7 @@ import torch
 
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import decode, prefill
+from rotatek.engine.decode import prefill
 from rotatek.errors import CalibrationUnusable
 from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import Calibrator
@@ -16,6 +16,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import EVERY
 from tests.fixtures import Picture
+from tests.greedy import decode
 
 
 def _run(

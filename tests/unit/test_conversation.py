@@ -16,7 +16,7 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import decode, prefill
+from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Prefilled, Token
 from rotatek.inputs.limits import Limits
@@ -25,6 +25,7 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt
 from tests.fixtures import Picture
+from tests.greedy import decode
 from tests.tiny import tiny_llava, tiny_qwen
 
 COLUMNS = {

@@ -53,11 +53,11 @@ def test_every_column_reports_once_in_order_what_live_tensors_take(
     assert after["lossless"]["first_divergence"] is None
     tokens = [e for e in events if isinstance(e, Token)]
     said = {name: [e.token_id for e in tokens if e.column == name] for name in COLUMNS}
-    for name, mine in after.items():
+    for name, own in after.items():
         pairs = zip(said[name], said["baseline"], strict=False)
         differs = [i for i, (a, b) in enumerate(pairs) if a != b]
-        if mine["first_divergence"] is not None and differs:
-            assert mine["first_divergence"] == differs[0]
+        if own["first_divergence"] is not None and differs:
+            assert own["first_divergence"] == differs[0]
         marked = [e.index for e in tokens if e.column == name and e.divergent]
         assert marked[: len(differs)] == differs
 

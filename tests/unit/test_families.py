@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicCache
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.main import main
-from rotatek.engine.decode import decode, prefill
+from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
@@ -31,6 +31,7 @@ from tests.families import (
     tiny_pixtral,
 )
 from tests.fixtures import Picture
+from tests.greedy import decode
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")

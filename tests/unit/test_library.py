@@ -63,7 +63,7 @@ def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture: Picture)
 
 
 def test_vision_ids_are_never_said(vlm: VisionLanguageModel, picture: Picture) -> None:
-    from rotatek.engine.decode import decode
+    from tests.greedy import decode
 
     embedded = vlm.embed(_prompt(vlm, picture))
     logits = torch.zeros(1, vlm.model.config.get_text_config().vocab_size)

@@ -12,13 +12,14 @@ from kernels.reference import misaligned
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.decode import decode, decode_one_token, prefill
+from rotatek.engine.decode import decode_one_token, prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.fixtures import Picture, half
+from tests.greedy import decode
 from tests.tiny import TINY
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {

@@ -19,7 +19,7 @@ from rotatek import errors
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import decode, prefill
+from rotatek.engine.decode import prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
@@ -27,6 +27,7 @@ from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.families import EVERY
 from tests.fixtures import Picture, half
+from tests.greedy import decode
 from tests.tiny import tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
 

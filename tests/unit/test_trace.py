@@ -12,7 +12,7 @@ from PIL import Image
 from kernels.reference import Text, Visual, attend_reference, project_query
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import decode, prefill
+from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Finished
 from rotatek.inputs.request import make_request
@@ -28,6 +28,7 @@ from rotatek.methods.options import option
 from rotatek.methods.settings import BASELINE, Settings
 from tests.families import EVERY
 from tests.fixtures import Picture, present
+from tests.greedy import decode
 
 D = 32  # of the tiny model's heads
 

@@ -15,7 +15,7 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import decode, forward_one, prefill
+from rotatek.engine.decode import forward_one, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.request import make_request
@@ -24,6 +24,7 @@ from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.families import tiny_gemma3, tiny_gemma4
 from tests.fixtures import Picture
 from tests.fixtures import tokens_of as ids
+from tests.greedy import decode
 from tests.recorded import RecordedGraph
 
 QUESTION = "What is the total?"
