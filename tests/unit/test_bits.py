@@ -28,7 +28,6 @@ from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
-from tests.greedy import decode
 from tests.tiny import tiny_qwen
 
 NEAR = 0.03  # of the bytes that were asked for
