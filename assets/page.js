@@ -13,6 +13,18 @@
     if (name === "map" && box) set(box, `${x},${y},${Date.now()}`);
   });
 
+  // A token of the table below an answer: its word on the picture, its query in Look inside, which
+  // has recorded the first column that compresses.
+  document.addEventListener("click", ({ target }) => {
+    const token = Number(target.closest?.("#answers button[data-token]")?.dataset.token ?? NaN);
+    if (Number.isNaN(token)) return;
+    const word = [...target.closest(".rk-card").querySelectorAll(".rk-word")].find(
+      ({ dataset }) => dataset.first <= token && token <= dataset.last);
+    if (word && !("lit" in word.dataset)) word.click();
+    const slider = target.closest("#card-1") && document.querySelector("#step input[type=range]");
+    if (slider) set(slider, Math.min(token, slider.max));
+  });
+
   // Gradio sends a slider's `release` for a pointer only; arrow keys deserve the same.
   const steps = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End",
     "PageUp", "PageDown"]);
@@ -22,11 +34,13 @@
     }
   });
 
-  // Ctrl or Cmd with Enter asks from anywhere.
+  // Ctrl or Cmd with Enter asks what the focus is in: a follow-up, the collection, the picture.
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      document.querySelector("#ask")?.click();
-    }
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    const inside = (place) => event.target.closest?.(place);
+    const button = inside("#follow") ? "#follow-ask"
+      : inside("#collection") ? "#collection-ask" : "#ask";
+    document.querySelector(button)?.click();
   });
 })();
 
@@ -90,16 +104,15 @@ window.rotatekExport = (() => {
 
   // Every update writes the cards anew; this runs before the browser paints them.
   const opened = new Set();
+  const key = (part) => `${part.className} ${part.closest(".rk-card").dataset.column}`;
   const restore = () => {
-    for (const card of document.querySelectorAll("#answers .rk-card")) {
-      const why = card.querySelector(".rk-why");
-      if (why && opened.has(card.dataset.column)) why.open = true;
+    for (const part of document.querySelectorAll("#answers .rk-card details")) {
+      if (opened.has(key(part))) part.open = true;
     }
     delete answers()?.dataset.stale;
   };
-  document.addEventListener("toggle", (event) => {
-    const card = event.target.closest?.(".rk-why") && event.target.closest(".rk-card");
-    if (card) opened[event.target.open ? "add" : "delete"](card.dataset.column);
+  document.addEventListener("toggle", ({ target }) => {
+    if (target.closest?.("#answers .rk-card")) opened[target.open ? "add" : "delete"](key(target));
   }, true);
 
   const seen = (element) => {
@@ -135,14 +148,14 @@ window.rotatekExport = (() => {
   });
   const rest = (event) => {
     const again = document.querySelector("#again");
-    if (!again || !event.target.matches?.("#sliders input")) return;
+    if (!again || !event.target.matches?.(".rk-sliders input")) return;
     if (!answers()?.querySelector(".rk-card")) return;
     answers().dataset.stale = "";
     clearTimeout(waiting);
     waiting = setTimeout(() => again.click(), REST_MS);
   };
   document.addEventListener("input", (event) => {
-    if (event.target.matches?.("#sliders input")) clearTimeout(waiting);
+    if (event.target.matches?.(".rk-sliders input")) clearTimeout(waiting);
   });
   for (const kind of ["pointerup", "change"]) document.addEventListener(kind, rest, true);
 

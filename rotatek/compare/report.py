@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Token
 from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
@@ -32,6 +32,7 @@ class Column:
     pieces: list[str] = field(default_factory=list)
     same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
     kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
+    likely: list[tuple[Likely, ...]] = field(default_factory=list)  # as `Token.likely`
     diverged_at: int | None = None  # index into `pieces`
     prefilled: Prefilled | None = None
     finished: Finished | None = None
@@ -69,6 +70,7 @@ class Column:
             self.pieces.append(event.text)
             self.same.append(not event.divergent)
             self.kl.append(event.kl)
+            self.likely.append(event.likely)
         elif isinstance(event, Finished):
             self.finished = event
         elif isinstance(event, Failed):

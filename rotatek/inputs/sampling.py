@@ -94,10 +94,11 @@ class Sampling:
     def as_dict(self) -> dict[str, Any]:
         """What differs from the defaults, ready for JSON; empty for greedy answers.
 
-        A seed that nothing is drawn with is left out, and so is a grammar.
+        A seed that nothing is drawn with is left out, and so are a grammar and the number of
+        tokens that are reported.
         """
         given = {one.name: getattr(self, one.name) for one in fields(self)}
-        given.pop("grammar")
+        del given["grammar"], given["top_logprobs"]
         usual = {one.name: one.default for one in fields(self)}
         own = {name: value for name, value in given.items() if value != usual[name]}
         if not self.draws:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from rotatek.errors import SettingError
 
 Kind = Literal["fraction", "number", "integer", "choice", "path"]
-Place = Literal["main", "beyond", "more", "hidden"]
+Place = Literal["main", "more", "hidden"]
 _SPEC: Final = "rotatek"  # the key of a field's metadata
 LONGEST_NUMBER: Final = 40  # characters of a number that comes as text
 
@@ -37,8 +37,8 @@ class Option:
         low: the least number.
         high: the largest number.
         choices: (value, words) pairs.
-        place: its position on the page: beside the slider of its kind, with extensions of the
-            paper, with rarely changed options, or nowhere. A path is never shared in a link.
+        place: its position on the page: beside the slider of its kind, with rarely changed
+            options, or nowhere. A path is never shared in a link.
     """
 
     name: str

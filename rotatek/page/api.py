@@ -65,9 +65,9 @@ def figures(column: Column) -> dict[str, Any]:
 
 def option_fields() -> list[Field]:
     """Those that programs may set, behind the shares of tokens and channels: ours before plug-ins',
-    what goes beyond the paper before the rest, shares before choices."""
+    shares before choices."""
     later = [field for field in shared_fields().values() if not field.is_main]
-    return sorted(later, key=lambda f: (not f.ours, f.option.place != "beyond", not f.is_share))
+    return sorted(later, key=lambda f: (not f.ours, not f.is_share))
 
 
 def publish(service: Service, **queue: Any) -> None:

@@ -1,4 +1,4 @@
-"""How handlers are bound to widgets: by name, never by a widget's place in a list."""
+"""How handlers are bound to widgets: by the names of their parameters and of what they return."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,45 @@ DRAWING: Final[dict[str, Any]] = QUIET | {
     "concurrency_id": "drawing",
     "concurrency_limit": 4,
 }
-Widgets = Mapping[str, Any]  # Gradio's components by the names that handlers know
+Shown = dict[str, Any]  # what a handler changes, by the names of widgets
+
+
+class Widgets(dict[str, Any]):
+    """Gradio's components by the names that handlers know them by.
+
+    Attributes:
+        settings: names of those that `form.settings_of` takes, for a handler's `**form`.
+    """
+
+    settings: tuple[str, ...] = ()
+
+    def listen(self, triggers: Any, handler: Callable, changes: str = "", **options: Any) -> Any:
+        """Call `handler` at `triggers`, one of Gradio's event listeners or several.
+
+        Args:
+            triggers: as `widgets["ask"].click`.
+            handler: takes values of widgets by their names, those of the settings as `**form`, and
+                `session`, whose visit it is. It returns what it changes by name, or streams it.
+            changes: names of the widgets that it may change, with spaces between.
+            options: of Gradio's event.
+
+        Returns:
+            Gradio's event, after which others may come.
+
+        Raises:
+            KeyError: for a name that no widget has.
+        """
+        names: list[str] = []
+        for name, parameter in inspect.signature(handler).parameters.items():
+            is_form = parameter.kind is parameter.VAR_KEYWORD
+            names += [n for n in self.settings if n not in names] if is_form else [name]
+        names = [name for name in names if name != "session"]
+        outputs = changes.split()
+        call = called_by_name(handler, names, outputs)
+        given, shown = ([self[name] for name in part] for part in (names, outputs))
+        if not isinstance(triggers, list):
+            return triggers(call, given, shown, **options)
+        return gr.on(triggers, call, given, shown, **options)
 
 
 def called_by_name(
@@ -29,24 +67,20 @@ def called_by_name(
         inputs: names of the values, in the order in which they come.
         outputs: names of what is returned, in the order in which Gradio takes them; the handler
             returns a mapping, and what it leaves out stays as it is. None: it returns one value.
-
-    Raises:
-        TypeError: where the handler does not take just these inputs.
     """
     signature = inspect.signature(handler)
     wants_session = "session" in signature.parameters
-    signature.bind(**dict.fromkeys([*inputs, *(["session"] if wants_session else [])]))
 
     def given(request: gr.Request, values: Sequence[Any]) -> dict[str, Any]:
         known = dict(zip(inputs, values, strict=True))
         return known | ({"session": request.session_hash} if wants_session else {})
 
     def call(request: gr.Request, *values: Any) -> Any:
-        return _in_order(handler(**given(request, values)), outputs)
+        return in_order(handler(**given(request, values)), outputs)
 
     def stream(request: gr.Request, *values: Any) -> Iterator[Any]:
         for found in handler(**given(request, values)):
-            yield _in_order(found, outputs)
+            yield in_order(found, outputs)
 
     made: Any = stream if get_origin(signature.return_annotation) is Iterator else call
     named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in inputs]
@@ -56,37 +90,9 @@ def called_by_name(
     return made
 
 
-def _in_order(found: Any, outputs: Sequence[str] | None) -> Any:
+def in_order(found: Mapping[str, Any] | Any, outputs: Sequence[str] | None) -> Any:
     """What a handler returned by name, as Gradio takes it."""
     if not outputs:
         return found
     values = tuple((found or {}).get(name, gr.skip()) for name in outputs)
     return values[0] if len(values) == 1 else values
-
-
-def listen(
-    triggers: Any, handler: Callable, inputs: Widgets, outputs: Widgets, **options: Any
-) -> Any:
-    """Call `handler` at `triggers` with the values of `inputs`, and show what it returns.
-
-    Args:
-        triggers: one of Gradio's event listeners, or several.
-        handler: as `called_by_name` takes it; it returns values for some of `outputs`, by name.
-        options: of Gradio's event.
-
-    Returns:
-        Gradio's event, after which others may come.
-    """
-    call = called_by_name(handler, list(inputs), list(outputs))
-    if not isinstance(triggers, list):
-        return triggers(call, list(inputs.values()), list(outputs.values()), **options)
-    return gr.on(triggers, call, list(inputs.values()), list(outputs.values()), **options)
-
-
-def listen_to_selection(trigger: Any, handler: Callable, outputs: Widgets, **options: Any) -> Any:
-    """Call `handler` with the number of what was selected, and show what it returns by name."""
-
-    def selected(event: gr.SelectData) -> Any:
-        return _in_order(handler(event.index), list(outputs))
-
-    return trigger(selected, None, list(outputs.values()), **options)

@@ -1,10 +1,9 @@
-"""A run as a visitor saves it: JSON, and code that gives the answers again."""
+"""A run as a visitor saves it: JSON, and a program that gives the answers again."""
 
 import csv
 import hashlib
 import io
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -117,15 +116,3 @@ def _call(settings: Settings) -> str:
     """`Settings.of(tokens='fastv', keep_tokens=0.4)`, which needs no method's own module."""
     given = ", ".join(f"{name}={value!r}" for name, value in changed(settings).items())
     return f"Settings.of({given})"
-
-
-def command(run: Run, image: str) -> str:
-    """The command line that gives the visitor's own column of the first turn again."""
-    first = run.turns[0]
-    words = ["python", "-m", "rotatek", "ask", image, first.question]
-    for name, value in changed(run.chosen.settings).items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    for name, value in first.sampling.as_dict().items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
-    words += ["--model", run.model, "--max-new-tokens", str(first.max_new_tokens), "--json"]
-    return shlex.join(words)

@@ -1,19 +1,22 @@
 """Settings as short text, and the page's address as a link that brings everything back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from rotatek.errors import SettingError
 from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
 from rotatek.inputs.sampling import GREEDY, Sampling
+from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.page.form import changed, fields
 from rotatek.service.model_list import Example
 
 MAX_CODE: Final = 400  # characters of an encoded setting
 MAX_QUERY: Final = 8_000  # characters of a link's query
+LEAST_TIMES: Final = 2  # of the third column's slider
+MOST_TIMES: Final = 32
 
 
 def encode(settings: Settings) -> str:
@@ -47,14 +50,16 @@ class Link:
 
     Args:
         settings: the visitor's own column.
-        others: further columns.
+        times: how many times smaller the third one is.
+        others: methods that answer beside them.
         example: the name of an example's file, without its ending; other images are not shared.
         max_new_tokens: the longest answer.
         sampling: how its tokens are chosen: a temperature, and a seed.
     """
 
     settings: Settings | None = None
-    others: Sequence[Settings] = field(default_factory=tuple)
+    times: float | None = None
+    others: Sequence[str] = ()
     question: str = ""
     example: str | None = None
     model: str | None = None
@@ -64,10 +69,10 @@ class Link:
     def query(self) -> str:
         """The part of an address after the question mark."""
         pairs = [] if self.settings is None else [("s", encode(self.settings))]
-        pairs += [("x", encode(other)) for other in self.others]
+        pairs += [("x", name) for name in self.others]
         rest: dict[str, Any] = {
-            "q": self.question, "model": self.model, "length": self.max_new_tokens,
-            "image": self.example,
+            "t": None if self.times is None else f"{self.times:g}", "q": self.question,
+            "model": self.model, "length": self.max_new_tokens, "image": self.example,
         }  # fmt: skip
         if self.sampling.draws:
             rest |= {"temperature": self.sampling.temperature, "seed": self.sampling.seed}
@@ -89,7 +94,10 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     link = Link(question=one.get("q", "")[:MAX_QUESTION])
     if "s" in one:
         link.settings = decode(one["s"])
-        link.others = [decode(other) for other in given.get("x", [])]
+        link.others = [name for name in given.get("x", []) if name in CHANNELS]
+    times = one.get("t", "")
+    if times.isdecimal() and LEAST_TIMES <= int(times[:3]) <= MOST_TIMES:
+        link.times = int(times)
     if one.get("model") in models:
         link.model = one["model"]
     length = one.get("length", "")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import gradio as gr
 import numpy as np
 
-from rotatek.compare.columns import titled
 from rotatek.inputs import request
+from rotatek.page.ask.parting import TOP
+from rotatek.page.ask.settings import columns_of
 from rotatek.page.export import digest
 from rotatek.page.user_errors import refusal
 from rotatek.service.model_list import Example, presets
@@ -50,9 +51,10 @@ class PageContext:
         """The first example under the first preset, answered once for all visitors."""
         if not self.examples:
             return None
-        example, columns = self.examples[0], titled(next(iter(presets().values())), [])
+        example = self.examples[0]
+        columns = columns_of(next(iter(presets().values())))
         return self.service.welcome(
-            request.open_image(example.image), example.questions[0], columns
+            request.open_image(example.image), example.questions[0], columns, TOP
         )
 
     def prepare(self) -> None:

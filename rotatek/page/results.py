@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import gradio as gr
 import numpy as np
@@ -14,7 +14,7 @@ from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import markup, plot_transport
-from rotatek.page.binding import AT_ONCE, listen
+from rotatek.page.binding import AT_ONCE, Shown, Widgets
 from rotatek.page.browser_messages import message_box
 from rotatek.page.user_errors import refusing
 from viz import Drawing, frontier
@@ -114,12 +114,13 @@ def results_part(path: Path, tab: gr.Tab) -> None:
     gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
     if not path.exists():
         return
-    model = gr.Radio([], label="Model", visible=False, elem_id="results-model")
+    widgets = Widgets(model=gr.Radio([], label="Model", visible=False, elem_id="results-model"))
     plot_transport.sheet(FIGURE, [list(FIGURE)], "results-figure")
-    place = gr.HTML("", js_on_load=None, elem_id="results-table")
-    drawn = message_box("results-drawn")
+    widgets["table"] = gr.HTML("", js_on_load=None, elem_id="results-table")
+    widgets["drawn"] = message_box("results-drawn")
 
-    def shown(model: str | None) -> dict[str, Any]:
+    @refusing
+    def shown(model: str | None) -> Shown:
         found = read(path)
         if not found:
             return {"table": markup.aside(MISSING)}
@@ -129,5 +130,4 @@ def results_part(path: Path, tab: gr.Tab) -> None:
         payload = plot_transport.payload({"frontier": figure(records)})
         return {"model": several, "drawn": payload, "table": table(records)}
 
-    changed = {"model": model, "drawn": drawn, "table": place}
-    listen([tab.select, model.input], refusing(shown), {"model": model}, changed, **AT_ONCE)
+    widgets.listen([tab.select, widgets["model"].input], shown, "model drawn table", **AT_ONCE)

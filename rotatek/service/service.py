@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -125,6 +126,7 @@ class Service:
         *,
         talk: bool = False,
         sampling: Sampling = GREEDY,
+        alternatives: int | None = None,
     ) -> Iterator[Run]:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
@@ -132,13 +134,14 @@ class Service:
             session: the visitor's; `stop(session)` ends it.
             talk: keep the caches of a complete answer for `follow`.
             sampling: how tokens are chosen; the run says with which seed.
+            alternatives: how many of the likeliest tokens are noted at each step.
 
         Raises:
             UserError: at once, where the question or image is refused.
         """
         if image is None:
             raise errors.ImageMissing
-        sampling = sampling.seeded()
+        sampling = replace(sampling.seeded(), top_logprobs=alternatives)
         request = inputs.make_request(image, question, max_new_tokens, sampling=sampling)
         engine = self.engine(model)
         if self._closed:
@@ -163,6 +166,7 @@ class Service:
         max_new_tokens: int,
         session: str | None,
         sampling: Sampling = GREEDY,
+        alternatives: int | None = None,
     ) -> Iterator[Run]:
         """A further question about the image of `run`, answered from the caches it left.
 
@@ -178,7 +182,8 @@ class Service:
         waiting = self.conversations.take(session or "", run.key)
         if waiting is None:
             raise errors.ConversationGone
-        later = run.next(question, max_new_tokens, sampling.seeded())
+        sampling = replace(sampling.seeded(), top_logprobs=alternatives)
+        later = run.next(question, max_new_tokens, sampling)
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
@@ -287,9 +292,17 @@ class Service:
         for session in tuple(self._stops):
             self.stop(session)
 
-    def welcome(self, image: Picture, question: str, columns: Mapping[str, Settings]) -> Run:
-        """The run that greets every visitor, answered once for all of them."""
+    def welcome(
+        self,
+        image: Picture,
+        question: str,
+        columns: Mapping[str, Settings],
+        alternatives: int | None = None,
+    ) -> Run:
+        """The run that greets every visitor, answered once for all of them; arguments of `ask`."""
         with self._welcoming:
             if self._welcome is None:
-                *_, self._welcome = self.ask(self.models[0].name, image, question, columns, 64)
+                *_, self._welcome = self.ask(
+                    self.models[0].name, image, question, columns, 64, alternatives=alternatives
+                )
             return self._welcome

@@ -12,7 +12,6 @@ from rotatek.inputs.request import open_image
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.settings import Settings
-from rotatek.page import confidence
 from rotatek.page.ask import answers
 from rotatek.service.model_list import load_examples
 from rotatek.service.run import Run, start
@@ -38,10 +37,10 @@ def document(root: Path) -> np.ndarray:
 
 def test_a_stopped_or_empty_answer_gets_none(document: np.ndarray) -> None:
     run = answered(document, 0.3)
-    assert confidence.note(run) == UNSURE_NOTE
+    assert answers.note(run) == UNSURE_NOTE
     run.stopped = True
-    assert confidence.note(run) == ""
-    assert confidence.note(start(titled(Settings(), []), document, "?")) == ""
+    assert answers.note(run) == ""
+    assert answers.note(start(titled(Settings(), []), document, "?")) == ""
 
 
 @pytest.mark.parametrize("most,cut", [(4, True), (5, False)])
@@ -50,11 +49,11 @@ def test_an_answer_that_took_all_its_tokens_says_so(
 ) -> None:
     run = answered(document, 0.99)
     run.max_new_tokens = most
-    shown = answers.cards(run, on_cpu=False)
+    shown = "".join(answers.cards(run, on_cpu=False).values())
     assert (f"cut at {most} tokens" in shown) is cut
     assert (answers.CUT_NOTE in shown) is cut
     run.stopped = True
-    assert answers.CUT_NOTE not in answers.cards(run, on_cpu=False)
+    assert answers.CUT_NOTE not in answers.cards(run, on_cpu=False)["further"]
 
 
 def test_margins_that_were_left_out_are_named(document: np.ndarray) -> None:
@@ -62,6 +61,6 @@ def test_margins_that_were_left_out_are_named(document: np.ndarray) -> None:
     column = next(iter(run.columns.values()))
     filled = Prefilled(column.title, 1.0, 4, 4, 8, 1.0, 480, 1000, None, (Grid(2, 2),), "reference")
     run.take(filled)
-    assert answers.TRIMMED_NOTE not in answers.cards(run, on_cpu=False)
+    assert answers.TRIMMED_NOTE not in answers.cards(run, on_cpu=False)["further"]
     run.take(replace(filled, grids=(Grid.within(4, 4, (1, 1, 3, 3)),)))
-    assert answers.TRIMMED_NOTE in answers.cards(run, on_cpu=False)
+    assert answers.TRIMMED_NOTE in answers.cards(run, on_cpu=False)["further"]

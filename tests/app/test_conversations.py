@@ -60,7 +60,7 @@ def test_a_follow_up_goes_on_and_shows_the_whole_conversation(
     run = first(place, image)
     *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
     assert later.previous is run and later.trace is run.trace and later.goes_on
-    html = answers.cards(later, on_cpu=False)
+    html = "".join(answers.cards(later, on_cpu=False).values())
     assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
     assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
     for title, column in later.columns.items():
@@ -157,7 +157,7 @@ def test_the_page_offers_a_follow_up_only_while_caches_wait(
 ) -> None:
     events = AskEvents(PageContext(place))
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
-    *_, last = events.ask(**request, others=[], session="visitor", **values_of(Settings()))
+    *_, last = events.ask(**request, times=8, session="visitor", **values_of(Settings()))
     assert last["follow"]["visible"] is True and last["ask"]["interactive"] is True
     *_, later = events.follow(last["run"], "And then?", 4, "visitor")
     assert later["follow"]["visible"] is True and later["follow_text"]["value"] == ""

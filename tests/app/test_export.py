@@ -2,7 +2,6 @@
 
 import io
 import json
-import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rotatek.cli.main import main
 from rotatek.compare.columns import titled
 from rotatek.errors import SettingError
 from rotatek.inputs.request import open_image
@@ -29,6 +27,7 @@ from tests.fixtures import present
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
 BEYOND = Settings.of(smaller=4)
+IMAGE = "assets/examples/receipt.png"
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +63,10 @@ def drawn(pocket: PageContext) -> Run:
 
 
 def test_what_was_drawn_is_drawn_again(
-    pocket: PageContext, drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """Temperature and seed are in the file, the program and the command."""
+    drawn: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temperature and seed are in the file and the program."""
     monkeypatch.chdir(root)
-    image = ExportEvents(pocket).picture_of(drawn)
     first, later = drawn.turns
     assert first.sampling.seed is not None and later.sampling.seed == 0
     told = json.loads(export.as_json(drawn))["turns"]
@@ -78,14 +75,11 @@ def test_what_was_drawn_is_drawn_again(
         [{"temperature": 0.9, "seed": first.sampling.seed}] * 2,
         [{"temperature": 1.1, "seed": 0}] * 2,
     ]
-    printed = run_program(export.python(drawn, image))
+    printed = run_program(export.python(drawn, IMAGE))
     for turn in drawn.turns:
         for title, column in turn.columns.items():
             assert f"{title}: {present(column.finished).answer} (" in printed
-    assert main(shlex.split(export.command(drawn, image))[3:]) == 0
-    got = json.loads(capsys.readouterr().out)
-    assert got["answer"] == present(first.chosen.finished).answer
-    assert f"the seed {first.sampling.seed}" in cards(first, on_cpu=True)
+    assert f"the seed {first.sampling.seed}" in cards(first, on_cpu=True)["further"]
 
 
 def run_program(text: str) -> str:
@@ -116,55 +110,33 @@ def test_the_program_gives_the_same_answers(
     pocket: PageContext, talk: Run, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    image = ExportEvents(pocket).picture_of(talk)
-    assert image == "assets/examples/receipt.png"
-    printed = run_program(export.python(talk, image))
+    assert f"Path(&#x27;{IMAGE}&#x27;)" in ExportEvents(pocket).code(talk)["code"]
+    printed = run_program(export.python(talk, IMAGE))
     for turn in talk.turns:
         for title, column in turn.columns.items():
             done = present(column.finished)
             assert f"{title}: {done.answer} ({done.metrics['kv_bytes']} bytes)" in printed
 
 
-def test_the_command_line_gives_the_same_answer(
-    pocket: PageContext,
-    talk: Run,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(root)
-    words = shlex.split(export.command(talk, ExportEvents(pocket).picture_of(talk)))
-    assert words[:3] == ["python", "-m", "rotatek"]
-    assert main(words[3:]) == 0
-    got = json.loads(capsys.readouterr().out)
-    done = present(talk.turns[0].chosen.finished)
-    assert got["answer"] == done.answer and got["kv_bytes"] == done.metrics["kv_bytes"]
-    assert got["settings"] == talk.chosen.settings.as_dict()
-
-
-def shared(links: ExportEvents, image: Image.Image | None, settings: Settings, *codes: str) -> dict:
-    """What is sent to the browser for a link."""
-    request = {"image": image, "question": "What & why?", "model": "pocket", "max_new_tokens": 64}
-    return json.loads(links.share(**request, others=list(codes), **values_of(settings))["sent"])
-
-
-@pytest.mark.parametrize("settings", [CHOSEN, BEYOND])
-def test_a_link_restores_the_page(pocket: PageContext, settings: Settings) -> None:
-    links = ExportEvents(pocket)
-    sent = shared(links, open_image(pocket.examples[2].image), settings, "keep_channels:0.1")
+def test_a_link_restores_the_page(pocket: PageContext) -> None:
+    links, image = ExportEvents(pocket), open_image(pocket.examples[2].image)
+    asked = {"question": "What & why?", "model": "pocket", "max_new_tokens": 64, "times": 12}
+    form = values_of(CHOSEN)
+    sent = json.loads(links.share(image, **asked, others=["think", "full"], **form)["sent"])
     assert "Your own image" not in sent["said"] and len(sent["query"]) < 400
     shown = links.restore("?" + sent["query"] + "&__theme=dark")
-    assert shown["image"] == str(pocket.examples[2].image) and shown["question"] == "What & why?"
-    assert shown["model"] == "pocket" and shown["max_new_tokens"] == 64
-    assert shown["others"]["value"] == ["keep_channels:0.1"] and shown["presets"] is None
-    assert settings_of(shown) == settings
+    assert shown["image"] == str(pocket.examples[2].image) and shown["preset"] is None
+    assert {name: shown[name] for name in asked} == asked
+    assert shown["others"] == ["think", "full"] and settings_of(shown) == CHOSEN
     assert "Press Ask for their answers" in shown["status"]
+    own = links.share(Image.new("RGB", (40, 50)), **asked, **form)["sent"]
+    assert "Your own image is not part of it" in own and "image=" not in own
 
 
 @pytest.mark.parametrize(
     "query",
     ["", "?", "?__theme=dark", "?image=../../etc/passwd&model=/etc/passwd", "?length=1e9", "?q",
-     "?length=99999", "?x=tokens:evil"],
+     "?length=99999", "?x=think", "?t=1", "?t=1e9", "?t=99999999"],
 )  # fmt: skip
 def test_a_link_that_says_nothing_changes_nothing(pocket: PageContext, query: str) -> None:
     assert ExportEvents(pocket).restore(query) == {}

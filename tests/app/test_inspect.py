@@ -21,6 +21,7 @@ from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.settings import Settings
+from rotatek.page.binding import Widgets
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.service.model_list import Model
@@ -148,7 +149,7 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     more = dict(CHANNELS.all) | {FirstChannels.name: FirstChannels}
     monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
     with gr.Blocks():
-        widgets.InspectWidgets()
+        widgets.add_inspection(Widgets())
     frame = drawings.mask_frame("first")
     assert widgets.titles()[frame] == "First channels: what it keeps"
     assert sum(widgets.frame_rows(), []).count(frame) == 1

@@ -54,7 +54,7 @@ def service(slow: Slow) -> Service:
 
 def asked(service: Service, model: str, image: Image.Image, session: str = "a") -> Iterator[dict]:
     return AskEvents(PageContext(service)).ask(
-        image=image, question="Which?", model=model, max_new_tokens=2, others=[], session=session,
+        image=image, question="Which?", model=model, max_new_tokens=2, times=5, session=session,
         **FORM,
     )  # fmt: skip
 
@@ -101,10 +101,10 @@ def test_a_picture_loads_no_model_and_is_counted_when_there_is_one(
     run = last["run"]
     count = events.count(image, "large")["count"]
     assert count == run.chosen.prefilled.visual_tokens
-    words = settings.read(count, run, **FORM)
-    assert f"of {count} tokens" in words["tokens"]
+    words = settings.read(5, count, run, **FORM)
+    assert f"of {count} tokens" in words["tokens_reading"]
     width = run.trace.layers[0].keys.shape[-1]
-    assert width != 128 and f"keeps {width // 4} of {width} channels" in words["channels"]
+    assert width != 128 and f"keeps {width // 4} of {width} channels" in words["channels_reading"]
 
 
 def test_whoever_comes_later_reads_how_far_the_download_is(

@@ -68,12 +68,13 @@ def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     for title in run.columns:
         run.take(Token(title, 0, 1, nasty, 1.0, False))
         run.take(Token(title, 1, 2, nasty, 1.0, title != UNCOMPRESSED))
-    html = answers.cards(run, on_cpu=True)
+    html = "".join(answers.cards(run, on_cpu=True).values())
     assert "<img" not in html and "<script" not in html and "alert(1)" in html
     assert not {"img", "script", "onerror", "src"} & Tags(html).names
     assert html.count("<mark") == 1
     run.take(Failed(UserError(nasty)))
-    assert "<img" not in answers.cards(run, on_cpu=False) + answers.status(run)
+    failed = [*answers.cards(run, on_cpu=False).values(), answers.status(run)]
+    assert "<img" not in "".join(failed)
 
 
 @pytest.mark.alone
@@ -109,7 +110,7 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
     broken._engines["tiny"] = Breaking(vlm)
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
     asked = AskEvents(PageContext(broken)).ask(
-        **request, others=[], session="v", **values_of(Settings())
+        **request, times=5, session="v", **values_of(Settings())
     )
     with pytest.warns(UserWarning, match=r"^Something went wrong \(id [0-9a-f]{4}\)$"):
         *_, last = asked
@@ -129,7 +130,7 @@ def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
     site = PageContext(Service([Model("tiny", "Tiny", "nowhere")], make))
     site.prepare()
     assert f"not ready: {WeightsMissing.sentence}" in caplog.text
-    asked = AskEvents(site).ask(image, "Which?", "tiny", 4, [], **values_of(CHOSEN))
+    asked = AskEvents(site).ask(image, "Which?", "tiny", 4, 5, **values_of(CHOSEN))
     with pytest.warns(UserWarning, match="weights were not found"):
         *_, last = asked
     assert "weights were not found" in last["status"]

@@ -12,10 +12,13 @@ from rotatek.methods.channels import CHANNELS, ChannelMethod, LayerStates, Store
 from rotatek.methods.options import choice, option
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import settings
-from rotatek.page.ask.controls import Controls
+from rotatek.page.ask.widgets import add_ask
+from rotatek.page.binding import Widgets
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.links import decode, encode
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import presets
+from rotatek.service.service import Service
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Leading(ChannelMethod):
     )  # fmt: skip
     order: str = choice(
         "up", "Order of the channels", "from the first, or from the last",
-        [("up", "from the first"), ("down", "from the last")], key="leading_order", place="beyond",
+        [("up", "from the first"), ("down", "from the last")], key="leading_order",
     )  # fmt: skip
     rounds: int = option(
         1, "Rounds", "how often it looks", kind="integer", low=1, key="leading_rounds"
@@ -62,24 +65,27 @@ def leading() -> Iterator[type[Leading]]:
     vars(CHANNELS)["all"] = before
 
 
-def controls() -> Controls:
+def controls(service: Service) -> Widgets:
+    made = Widgets()
     with gr.Blocks():
-        made = Controls(next(iter(presets().values())))
-        made.add_drawers([("Tiny", "tiny")])
+        add_ask(made, PageContext(service))
     return made
 
 
-def test_its_options_have_controls_while_it_is_chosen(leading: type[Leading]) -> None:
-    made = controls()
-    assert ("Leading", "leading") in made.methods["channels"].choices
-    assert isinstance(made.options["leading_order"], gr.Dropdown)
-    assert isinstance(made.options["leading_rounds"], gr.Number)
-    assert "leading_table" not in made.options and not made.options["leading_order"].visible
+def test_its_options_have_controls_while_it_is_chosen(
+    leading: type[Leading], service: Service
+) -> None:
+    made = controls(service)
+    assert ("Leading", "leading") in made["channels"].choices
+    assert ("Leading", "leading") in made["others"].choices
+    assert isinstance(made["leading_order"], gr.Dropdown)
+    assert isinstance(made["leading_rounds"], gr.Number)
+    assert "leading_table" not in made and not made["leading_order"].visible
     shown = settings.choose_methods("none", "leading")
     visible = {key for key, update in shown.items() if update["visible"]}
     assert visible == {"leading_order", "leading_rounds"}
-    assert shown.keys() <= made.options.keys()
-    assert "75 %: the leading half" in [value for _, value in made.presets.choices]
+    assert shown.keys() <= made.keys()
+    assert "75 %: the leading half" in [value for _, value in made["preset"].choices]
 
 
 def test_what_it_is_set_to_survives_form_link_and_exports(leading: type[Leading]) -> None:

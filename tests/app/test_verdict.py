@@ -15,7 +15,7 @@ from rotatek.engine.events import Token
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents
-from rotatek.page.ask.token_agreement import fidelity
+from rotatek.page.ask.parting import fidelity
 from rotatek.page.ask.words import words_of
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
@@ -102,7 +102,7 @@ def asking(
 ) -> list[dict]:
     given: dict[str, object] = {
         "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
-        "max_new_tokens": 4, "others": [],
+        "max_new_tokens": 4, "times": 5,
     }  # fmt: skip
     return list(AskEvents(site).again(**(given | values_of(CHOSEN) | change)))
 

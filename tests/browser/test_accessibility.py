@@ -65,7 +65,7 @@ def test_every_step_by_keyboard(visit: Visit) -> None:
     reach(page, "#ask")
     page.keyboard.press("Enter")
     answered(page)
-    expect(page.locator('#answers .rk-card[data-state="done"]')).to_have_count(2)
+    expect(page.locator('#answers .rk-card[data-state="done"]')).to_have_count(3)
     raw = plot_data(page, "raw")
     reach(page, "#layer input[type=range]")
     page.keyboard.press("ArrowRight")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import DONE, ask, page_width, press, watch
+from tests.browser.steps import DONE, ask, open_drawer, page_width, press, watch
 from tests.fixtures import Shoot, Visit, present
 
 pytestmark = pytest.mark.browser
@@ -28,21 +28,21 @@ def in_view(page: Page, selector: str) -> list[bool]:
 
 
 @pytest.mark.parametrize(("width", "height"), DESKS)
-def test_both_answers_and_sliders_are_in_view(
+def test_answers_and_their_sliders_are_in_view(
     visit: Visit, shoot: Shoot, width: int, height: int
 ) -> None:
     page = visit(width, height)
-    assert in_view(page, DONE) == [True, True]
-    assert in_view(page, "#sliders input[type=range]") == [True, True]
-    assert all(in_view(page, "#image, #question, #ask, #stop, #budget-reading, #drawers button"))
+    assert in_view(page, DONE) == [True] * 3
+    assert in_view(page, ".rk-sliders input[type=range]") == [True] * 3
+    assert all(in_view(page, "#image, #question, #ask, #stop, .rk-reading, #drawers button"))
     shoot(page, f"first-{width}")
     page.mouse.wheel(0, 100_000)
     page.wait_for_function("() => scrollY > 500")
     page.evaluate("scrollTo(0, 0)")
     page.evaluate(SHIFTS)
     ask(page, "How much is the apple pie?")
-    assert in_view(page, DONE) == [True, True]
-    assert in_view(page, "#sliders input[type=range]") == [True, True]
+    assert in_view(page, DONE) == [True] * 3
+    assert in_view(page, ".rk-sliders input[type=range]") == [True] * 3
     assert page.evaluate("shifted") < 0.05
 
 
@@ -78,6 +78,9 @@ def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
     page = visit(1280, 720)
     page.locator("#examples .thumbnail-item").nth(5).click()
     expect(page.locator("#suggestions label").first).to_contain_text("Transcribe")
+    open_drawer(page, "more")
+    page.locator("#length input[type=number]").fill("64")
+    page.locator("#length input[type=number]").blur()
     page.locator("#question textarea").fill("Transcribe the page as Markdown.")
     watch(page)
     page.locator("#ask").click()
@@ -88,7 +91,7 @@ def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
         press(page, "token-sparsity", "ArrowRight")
     page.wait_for_timeout(600)
     page.wait_for_function("() => !document.querySelector('#ask').disabled", timeout=60_000)
-    expect(page.locator(DONE)).to_have_count(2)
+    expect(page.locator(DONE)).to_have_count(3)
     expect(page.locator("#status")).not_to_contain_text("Stopped")
     expect(page.locator("#answers .rk-card").nth(1).locator(".rk-sub")).to_contain_text(
         "64 % of tokens"
@@ -155,6 +158,7 @@ def test_the_keyboard_reaches_everything_on_the_first_screen(visit: Visit) -> No
         "[role=tab]", "#image button", "#examples button", "#question textarea, textarea#question",
         "#ask", "#suggestions input", "#answers .rk-answer", "#answers summary",
         "#token-sparsity input[type=range]", "#channel-sparsity input[type=range]",
+        "#times-smaller input[type=range]", "#answers .rk-parting summary",
         "#setup button", "#more button", "#export button",
     }  # fmt: skip
     seen: set[str] = set()

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.browser
 def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     assert not page.evaluate("document.body.classList.contains('dark')")
-    expect(page.locator(DONE)).to_have_count(2)
+    expect(page.locator(DONE)).to_have_count(3)
     masks = [f"mask-{name}" for name in ("think", "spark", "rotatek")]
     for name in ("map", "raw", "rotated", *masks, "spectrum", "scores"):
         figure = page.locator(f"#{name}-plot .js-plotly-plot")
@@ -43,10 +43,10 @@ def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot)
 def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     upload(page, drawn(448, 224))
-    expect(page.locator("#token-reading")).to_have_text("keeps 80 of 200 tokens")
+    expect(page.locator("#tokens-reading")).to_have_text("keeps 80 of 200 tokens")
     first = ask(page, "What does the sign say?")
     cards = page.locator(DONE)
-    expect(cards).to_have_count(2)
+    expect(cards).to_have_count(3)
     assert cards.nth(0).get_attribute("data-column") == "Uncompressed"
     assert cards.nth(1).get_attribute("data-column") == "FastV + RotateK"
     for card in (cards.nth(0), cards.nth(1)):
@@ -62,20 +62,20 @@ def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
 def test_sliders_say_what_they_keep_and_redraw(visit: Visit) -> None:
     page = visit()
     falls, mask = plot_data(page, "spectrum"), plot_data(page, "mask-rotatek")
-    expect(page.locator("#channel-reading")).to_contain_text("keeps 32 of 128 channels")
+    expect(page.locator("#channels-reading")).to_contain_text("keeps 32 of 128 channels")
     press(page, "channel-sparsity", "PageUp")
-    expect(page.locator("#channel-reading")).not_to_contain_text("keeps 32 of")
+    expect(page.locator("#channels-reading")).not_to_contain_text("keeps 32 of")
     changes(page, "spectrum", falls)
     changes(page, "mask-rotatek", mask)
-    said = page.locator("#channel-reading").inner_text()
+    said = page.locator("#channels-reading").inner_text()
     kept = int(present(re.search(r"keeps (\d+)", said)).group(1))
     expect(page.locator("#spectrum-caption")).to_contain_text(f"The {128 - kept} dropped")
     open_drawer(page, "setup")
     expect(page.locator("#presets input")).not_to_have_count(0)
     expect(page.locator("#presets input:checked")).to_have_count(0)
-    budget = page.locator("#budget-reading").inner_text()
+    budget = page.locator("#channels-reading").inner_text()
     press(page, "token-sparsity", "PageUp")
-    expect(page.locator("#budget-reading")).not_to_have_text(budget)
+    expect(page.locator("#channels-reading")).not_to_have_text(budget)
 
 
 def test_a_cell_of_the_map_can_be_chosen(visit: Visit) -> None:
@@ -98,7 +98,7 @@ def test_a_cell_of_the_map_can_be_chosen(visit: Visit) -> None:
 def test_stop_ends_a_long_answer_at_once(visit: Visit) -> None:
     page = visit()
     upload(page, ledger())
-    expect(page.locator("#token-reading")).to_contain_text("of 320 tokens")
+    expect(page.locator("#tokens-reading")).to_contain_text("of 320 tokens")
     open_drawer(page, "more")
     page.locator("#length input[type=number]").fill("1024")
     page.locator("#length input[type=number]").blur()

@@ -10,6 +10,7 @@ from tests.browser.steps import (
     answered,
     ask,
     open_drawer,
+    press,
     watch,
 )
 from tests.fixtures import Shoot, Visit
@@ -61,24 +62,27 @@ def follow(page: Page, question: str) -> None:
     expect(page.locator(FOLLOW).first).to_have_value("")  # the box is emptied for the next one
 
 
-def test_all_methods_answer_at_one_budget(visit: Visit, shoot: Shoot) -> None:
+def test_rivals_answer_beside_the_three(visit: Visit, shoot: Shoot) -> None:
     page = visit()
     open_drawer(page, "setup")
-    page.locator("#every").click()
-    expect(page.locator("#others label")).to_have_count(3)
+    for name in ("Dropped tokens alone", "ThinK", "SparK"):
+        page.locator("#others label").filter(has_text=name).click()
     ask(page, "What is the total?")
-    expect(page.locator(DONE)).to_have_count(5)
+    expect(page.locator(DONE)).to_have_count(6)
     for summary in page.locator("#answers summary").all():
         summary.click()
     assert cards_of(page) == [
-        "Uncompressed", "FastV + RotateK", "FastV", "FastV + ThinK", "FastV + SparK",
+        "Uncompressed", "FastV + RotateK", "RotateK (5 times smaller)", "FastV", "FastV + ThinK",
+        "FastV + SparK",
     ]  # fmt: skip
     nominal = page.locator('#answers [data-badge="nominal"] dd').all_inner_texts()
-    assert [text.split("%")[0].strip() for text in nominal] == ["100", "25", "25", "25", "25"]
-    expect(page.locator("#answers .rk-steps svg[role=img]")).to_have_count(4)
-    expect(page.locator("#answers .rk-steps p").first).to_contain_text("logit KL")
+    shares = [text.split("%")[0].strip() for text in nominal]
+    assert shares == ["100", "25", "20", "25", "25", "25"]
+    expect(page.locator("#answers .rk-parting table")).to_have_count(5)
+    expect(page.locator("#answers .rk-why").nth(1)).to_contain_text("logit KL")
+    expect(page.locator("#answers .rk-why").nth(1)).to_contain_text("ms a token, uncompressed")
     page.wait_for_function(
-        "document.querySelector('#budget-plot .js-plotly-plot').layout.yaxis.ticktext.length === 5"
+        "document.querySelector('#budget-plot .js-plotly-plot').layout.yaxis.ticktext.length === 6"
     )
     shoot(page, "all-methods")
 
@@ -126,7 +130,6 @@ def test_answers_are_saved(visit: Visit) -> None:
     assert got["turns"][1]["columns"]["FastV + RotateK"]["answer"] == shown.strip()
     expect(page.locator("#export-said")).to_have_text("Saved as rotatek.json.")
     expect(page.locator("#export-code")).to_contain_text("engine.follow(talk, 'What is the time?'")
-    expect(page.locator("#export-code")).to_contain_text("python -m rotatek ask assets/examples/")
 
 
 def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot) -> None:
@@ -134,12 +137,11 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#examples .thumbnail-item").nth(2).click()
     open_drawer(page, "setup")
-    page.locator("#presets label").filter(has_text="19 %: tokens").click()
-    expect(page.locator("#budget-reading")).to_contain_text("19 %")
-    page.locator("#pin").click()
-    expect(page.locator("#others label")).to_have_count(1)
     page.locator("#presets label").filter(has_text="62 %").click()
-    expect(page.locator("#budget-reading")).to_contain_text("62 %")
+    expect(page.locator("#channels-reading")).to_contain_text("62 %")
+    page.locator("#others label").filter(has_text="ThinK").click()
+    press(page, "times-smaller", "ArrowRight")
+    expect(page.locator("#times-reading")).to_contain_text("17 %")
     page.locator("#question textarea").fill("Which rows & columns?")
     open_drawer(page, "export")
     page.locator("#export-link").click()
@@ -148,9 +150,10 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     assert page.evaluate("navigator.clipboard.readText()") == link and link.startswith(address)
     page.goto(link)
     expect(page.locator("#question textarea")).to_have_value("Which rows & columns?")
-    expect(page.locator("#budget-reading")).to_contain_text("62 %")
+    expect(page.locator("#channels-reading")).to_contain_text("62 %")
+    expect(page.locator("#times-reading")).to_contain_text("17 %")
     open_drawer(page, "setup")
-    expect(page.locator("#others label")).to_have_text(["FastV + RotateK, 19 %"])
+    expect(page.locator("#others input:checked")).to_have_count(1)
     expect(page.locator("#status")).to_contain_text("come from the link")
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
     open_drawer(page, "export")

@@ -16,7 +16,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE
 from rotatek.methods.settings import Settings
-from rotatek.page import confidence
+from rotatek.page.ask import answers
 from rotatek.service.run import start
 from tests.cards import card
 from tests.server.conftest import ask, asked, client_of, door_of, served, texts, user
@@ -40,7 +40,7 @@ def page_says(name: str, answer: str, sure: float) -> str:
     run = start(titled(Settings(), []), np.asarray(PICTURES[name]), QUESTION, "pocket")
     for title in run.columns:
         run.take(Finished(title, answer, 4, 1.0, {"confidence": sure, "kv_bytes": 1}))
-    return confidence.note(run)
+    return answers.note(run)
 
 
 def test_the_api_doubts_as_the_page_does(engine: Engine, address: str) -> None:

@@ -35,7 +35,6 @@ from rotatek.methods.channels.base import (
 )
 from rotatek.methods.channels.bit_allocation import BitDemand, Ladder
 from rotatek.methods.channels.bits import (
-    DEFAULT_TIMES,
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
@@ -125,7 +124,7 @@ class RotateK(ChannelMethod):
         kind="number",
         low=LEAST_TIMES,
         high=MOST_TIMES,
-        place="beyond",
+        place="hidden",
     )
 
     def __post_init__(self) -> None:
@@ -229,11 +228,8 @@ class RotateK(ChannelMethod):
 
     @classmethod
     def presets(cls) -> Mapping[str, ChannelMethod]:
-        """Channels alone, as in the paper; and what is usual."""
-        return {
-            "62 %: channels only": cls(keep=0.25),
-            f"{DEFAULT_TIMES} times smaller": cls(smaller=DEFAULT_TIMES),
-        }
+        """Channels alone, as in the paper."""
+        return {"62 %: channels only": cls(keep=0.25)}
 
     def of_paper(self) -> Self:
         """A share of the Key channels, as numbers of the model."""

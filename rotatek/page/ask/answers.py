@@ -4,7 +4,10 @@ from html import escape
 from typing import Final
 
 from rotatek.compare.columns import UNCOMPRESSED
+from rotatek.compare.report import Column
+from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.page.ask.card import card, is_cut, live_bytes
+from rotatek.page.binding import Shown
 from rotatek.page.markup import line
 from rotatek.service.run import Run
 from viz.theme import percent
@@ -16,17 +19,48 @@ TRIMMED_NOTE: Final = (
     "The picture is larger than the model sees at once, so its blank margins were left out."
 )
 DRAWN_NOTE: Final = "Drawn at temperature {:g} with the seed {}, the same for every column."
-WAITING: Final = "Ask, and both answers appear here side by side."
+WAITING: Final = ("Ask, and the uncompressed answer appears here.", "Its rival.", "And a smaller.")
+SAME: Final = "These settings drop nothing: the answer is the uncompressed one."
 
 
-def cards(run: Run | None, *, on_cpu: bool, caution: str = "") -> str:
-    """One card a column, side by side where there is room; `caution` below them."""
+def cards(run: Run | None, *, on_cpu: bool) -> Shown:
+    """A card for each of the three columns, and the further ones with notes on all of them."""
     if run is None:
-        return f'<div class="rk-empty">{WAITING}</div>'
-    columns = "".join(card(column, run, on_cpu=on_cpu) for column in run.columns.values())
-    notes = "".join(f'<p class="rk-note">{escape(note)}</p>' for note in _notes(run))
-    care = f'<p class="rk-caution" role="note">{escape(caution)}</p>' if caution else ""
-    return f'<div class="rk-cards" data-count="{len(run.columns)}">{columns}</div>{care}{notes}'
+        empty = (f'<div class="rk-empty">{words}</div>' for words in WAITING)
+        return {f"card_{number}": html for number, html in enumerate(empty)} | {"further": ""}
+    first, *rest = run.columns.values()
+    own = next((one for one in rest[:1] if not _is_smaller(one)), None)
+    smaller = next((one for one in rest if _is_smaller(one)), None)
+    shown: list[Column | None] = [first, own, smaller]
+    html = [
+        f'<div class="rk-empty">{SAME}</div>' if one is None else card(one, run, on_cpu=on_cpu)
+        for one in shown
+    ]
+    more = "".join(card(one, run, on_cpu=on_cpu) for one in rest if one not in (own, smaller))
+    further = f'<div class="rk-cards">{more}</div>' if more else ""
+    caution = note(run)
+    if caution:
+        further += f'<p class="rk-caution" role="note">{escape(caution)}</p>'
+    further += "".join(f'<p class="rk-note">{escape(words)}</p>' for words in _notes(run))
+    return {f"card_{number}": one for number, one in enumerate(html)} | {"further": further}
+
+
+def _is_smaller(column: Column) -> bool:
+    """Whether it is the third column's kind."""
+    settings = column.settings
+    return settings.channels.times_smaller is not None and not settings.prunes_tokens
+
+
+def note(run: Run) -> str:
+    """One calm sentence where the uncompressed answer of a finished run is doubted, or none."""
+    done = next(iter(run.columns.values())).finished
+    if done is None or not done.new_tokens or run.stopped:
+        return ""
+
+    def is_of_photo() -> bool:
+        return bool(run.remember(("photo",), lambda: any_photo([run.pixels])))
+
+    return doubt(run.model, done.answer, float(done.metrics["confidence"]), is_of_photo)
 
 
 def _notes(run: Run) -> list[str]:

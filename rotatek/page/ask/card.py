@@ -9,8 +9,8 @@ from typing import Final
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.compare.report import Column
 from rotatek.page.ask.answer_match import Verdict, compare
+from rotatek.page.ask.parting import fidelity, parting, reading
 from rotatek.page.ask.settings import dropped
-from rotatek.page.ask.token_agreement import fidelity, strip
 from rotatek.page.ask.words import Word, words_of
 from rotatek.service.run import Run
 from viz.theme import percent, size
@@ -28,6 +28,7 @@ CPU_NOTE: Final = (
     "Measured on a CPU, where latency proves nothing about compression: read the bytes and the "
     "answers, and leave the speed to the GPU figures."
 )
+KERNELS: Final = {"triton": "fused Triton kernel", "reference": "plain PyTorch"}
 PARTED: Final = "the first token that differs from the uncompressed answer"
 SHORT, MEDIUM = 24, 140  # characters up to which an answer is set larger
 
@@ -35,7 +36,7 @@ SHORT, MEDIUM = 24, 140  # characters up to which an answer is set larger
 def card(column: Column, run: Run, *, on_cpu: bool) -> str:
     """One column's HTML, whether complete or not."""
     done = column.finished is not None or column.failure is not None or run.stopped
-    title, said = escape(column.title, quote=True), escape(dropped(column.settings), quote=True)
+    title, said = escape(column.title, quote=True), escape(dropped(column.settings))
     count = len(column.answer)
     length = "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
     verdict, sentence = judged(column, run)
@@ -45,11 +46,11 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
         f'style="--c: {escape(column.method.colour, quote=True)}">'
         '<header><span class="rk-dot" aria-hidden="true"></span>'
         f'<h3 aria-level="2">{escape(column.title)}</h3>'
-        f'<span class="rk-sub" title="{said}">{said}</span></header>'
+        f'<span class="rk-sub">{said}</span></header>'
         f'{_earlier(column, run)}<div class="rk-answer" tabindex="0" role="group" '
         f'aria-label="{title}: the answer" data-length="{length}">{_answer(column)}</div>'
         f'<p class="rk-verdict"{kind}>{escape(sentence)}</p>'
-        f"{_held(column)}{_figures(column, run, on_cpu)}</article>"
+        f"{_parting(column, run)}{_held(column)}{_figures(column, run, on_cpu)}</article>"
     )
 
 
@@ -134,30 +135,48 @@ def live_bytes(column: Column) -> tuple[int, int]:
     return (0, 0) if filled is None else (filled.kv_bytes, filled.kv_bytes_full)
 
 
+def _parting(column: Column, run: Run) -> str:
+    """Where a compressed answer parts from the uncompressed one, once both are complete."""
+    reference = next(iter(run.columns.values()))
+    if column is reference or column.finished is None or reference.finished is None:
+        return ""
+    return parting(column, reference)
+
+
 def _figures(column: Column, run: Run, on_cpu: bool) -> str:
-    """The parts of the fidelity, and the column's times: closed until opened."""
-    said = [FIDELITY] if strip(column) else []
-    if column.title != UNCOMPRESSED and column.diverged_at is not None:
-        said.insert(0, f"First differs at token {column.diverged_at + 1}.")
-    said += [column.missed] if column.missed else []
-    words = "".join(f"<p>{escape(text)}</p>" for text in [*said, *([CPU_NOTE] if on_cpu else [])])
+    """What ran, the parts of the fidelity, and the column's times: closed until opened."""
+    said = [_ran(column, next(iter(run.columns.values())))]
+    if column.title != UNCOMPRESSED and column.same:
+        said += [reading(column), FIDELITY]
+    said += [column.missed, CPU_NOTE if on_cpu else ""]
+    words = "".join(f"<p>{escape(text)}</p>" for text in said if text)
     return (
         '<details class="rk-why"><summary>Figures</summary>'
-        f'<dl class="rk-badges">{_badges(column, len(run.turns))}</dl>{strip(column)}{words}'
-        "</details>"
+        f'<dl class="rk-badges">{_badges(column, len(run.turns))}</dl>{words}</details>'
     )
 
 
-def _badges(column: Column, turn: int) -> str:
+def _ran(column: Column, reference: Column) -> str:
+    """`2.08 MB became 0.92 MB; plain PyTorch; 12.1 ms a token, uncompressed 10.9.`"""
     filled, done = column.prefilled, column.finished
+    if filled is None or done is None:
+        return ""
+    held, full = live_bytes(column)
+    ms = f"{done.decode_ms_per_token:.1f} ms a token"
+    if column is reference and column.settings.is_baseline:
+        return f"{size(held)}; transformers' own attention; {ms}."
+    own = reference.finished
+    beside = "" if own is None else f", uncompressed {own.decode_ms_per_token:.1f}"
+    return f"{size(full)} became {size(held)}; {KERNELS[filled.attention]}; {ms}{beside}."
+
+
+def _badges(column: Column, turn: int) -> str:
+    filled = column.prefilled
     if filled is None:
-        return "".join(_badge(name, "…") for name in ("nominal KV", "prefill", "per token"))
+        return "".join(_badge(name, "…") for name in ("nominal KV", "prefill"))
     detail = "question only" if turn > 1 else ""
-    per_token = "…" if done is None else f"{done.decode_ms_per_token:.1f} ms"
-    return (
-        _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal")
-        + _badge("prefill", f"{filled.prefill_ms:.0f} ms", detail, "prefill")
-        + _badge("per token", per_token, "", "decode")
+    return _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal") + _badge(
+        "prefill", f"{filled.prefill_ms:.0f} ms", detail, "prefill"
     )
 
 

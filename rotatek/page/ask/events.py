@@ -1,8 +1,10 @@
 """What the buttons of the first tab do: ask, ask a follow-up, stop.
 
-Handlers take their inputs by name and return what they change by name (`page.binding`).
+Handlers take values of widgets by name and return what they change by name (`page.binding`).
 """
 
+import base64
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -12,34 +14,36 @@ from typing import Any, Final
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.compare.columns import titled
 from rotatek.errors import ConversationGone, PdfDamaged, Stopped
 from rotatek.inputs.pdf import PdfFile
-from rotatek.page import confidence, markup
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_attention import AnswerAttention
+from rotatek.page import markup
 from rotatek.page.ask import answers
-from rotatek.page.ask.settings import MOST_OTHERS, Shown
-from rotatek.page.ask.widgets import AskWidgets
+from rotatek.page.ask.parting import TOP
+from rotatek.page.ask.settings import columns_of
 from rotatek.page.binding import (
     AT_ONCE,
     MODEL_WORK,
     QUIET,
+    Shown,
+    Widgets,
     called_by_name,
-    listen,
-    listen_to_selection,
+    in_order,
 )
 from rotatek.page.form import sampling_of, settings_of
-from rotatek.page.links import decode
 from rotatek.page.page_context import PageContext
 from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
+CARDS: Final = "card_0 card_1 card_2 further status run"
 
 
 class AskEvents:
     """Questions and their answers, for one page.
 
-    Streams change: cards, status, run, ask, stop, follow (whether it is shown), follow_text.
+    Streams change: `CARDS`, ask, stop, follow (whether it is shown), follow_text.
     """
 
     def __init__(self, context: PageContext) -> None:
@@ -52,19 +56,19 @@ class AskEvents:
         question: str,
         model: str,
         max_new_tokens: int,
-        others: Sequence[str],
+        times: float,
+        others: Sequence[str] = (),
         session: str | None = None,
         temperature: float = 0.0,
         seed: float | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
         """Stream every column; `form` holds the settings as `settings_of` takes them."""
-        further = [decode(code) for code in others[:MOST_OTHERS]]
-        columns = titled(settings_of(form), further)
+        columns = columns_of(settings_of(form), times, others)
         service = self.context.service
         asking = partial(
             service.ask, model, image, question, columns, max_new_tokens, session,
-            talk=True, sampling=sampling_of(temperature, seed),
+            talk=True, sampling=sampling_of(temperature, seed), alternatives=TOP,
         )  # fmt: skip
         loading = service.loading(model, session)
         return self._stream(asking, "Looking at the image…", loading)
@@ -77,22 +81,35 @@ class AskEvents:
 
     @refusing
     def again(
-        self, run: Run | None, image: Picture | None, question: str, session: str | None = None,
-        **given: Any,
-    ) -> Iterator[Shown]:  # fmt: skip
+        self,
+        run: Run | None,
+        image: Picture | None,
+        question: str,
+        model: str,
+        max_new_tokens: int,
+        times: float,
+        others: Sequence[str] = (),
+        session: str | None = None,
+        temperature: float = 0.0,
+        seed: float | None = None,
+        **form: Any,
+    ) -> Iterator[Shown]:
         """`ask` under moved sliders, where there is an answer to renew; a conversation stays as it
         is, because its caches would be lost."""
         if run is None or image is None or not question.strip():
             return iter(())
         if run.previous is not None:
             return iter([{"status": markup.line(IN_TALK)}])
-        return self.ask(image=image, question=question, session=session, **given)
+        return self.ask(
+            image, question, model, max_new_tokens, times, others, session, temperature, seed,
+            **form,
+        )  # fmt: skip
 
     @refusing
     def follow(
         self,
         run: Run | None,
-        question: str,
+        follow_text: str,
         max_new_tokens: int,
         session: str | None = None,
         temperature: float = 0.0,
@@ -102,8 +119,8 @@ class AskEvents:
         if run is None:
             raise ConversationGone
         asking = partial(
-            self.context.service.follow, run, question, max_new_tokens, session,
-            sampling_of(temperature, seed),
+            self.context.service.follow, run, follow_text, max_new_tokens, session,
+            sampling_of(temperature, seed), TOP,
         )  # fmt: skip
         return self._stream(asking, "Going on from the kept caches…")
 
@@ -140,14 +157,11 @@ class AskEvents:
     def _shown(self, run: Run) -> Shown:
         """Cards and status of a run so far."""
         on_cpu = self.context.service.engine(run.model).vlm.device.type == "cpu"
-        caution = confidence.note(run)
-        cards = answers.cards(run, on_cpu=on_cpu, caution=caution)
-        return {"cards": cards, "status": answers.status(run)}
+        return answers.cards(run, on_cpu=on_cpu) | {"status": answers.status(run)}
 
     @refusing_stream
     def greet(self, session: str | None = None) -> Iterator[Shown]:
-        """The first example's answers, unless the visitor has asked before the model was loaded.
-        Changes: cards, status, run, count."""
+        """The first example's answers, unless the visitor has asked before the model was loaded."""
         service = self.context.service
         if not self.context.examples:
             return
@@ -167,7 +181,7 @@ class AskEvents:
 
     @refusing
     def forget(self, session: str | None = None) -> Shown:
-        """Another image: free the caches of the last answer. Changes: follow."""
+        """Another image: free the caches of the last answer."""
         self.context.service.conversations.drop(session or "")
         return {"follow": gr.update(visible=False)}
 
@@ -178,16 +192,16 @@ class AskEvents:
 
     @refusing
     def count(self, image: Picture | None, model: str) -> Shown:
-        """Visual tokens of an image to the chosen model, or None. Changes: count."""
+        """Visual tokens of an image to the chosen model, or None."""
         service = self.context.service
         return {"count": None if image is None else service.visual_tokens(model, image)}
 
     @refusing
-    def first_page(self, file: str | None) -> Shown:
-        """A PDF's first page as the picture. Changes: image, status."""
-        if file is None:
+    def first_page(self, pdf: str | None) -> Shown:
+        """A PDF's first page as the picture."""
+        if pdf is None:
             return {}
-        with PdfFile(Path(file)) as document:
+        with PdfFile(Path(pdf)) as document:
             page = next(iter(document))
             if page.image is None:
                 raise page.error or PdfDamaged()
@@ -198,7 +212,7 @@ class AskEvents:
 
     @refusing
     def choose(self, number: int) -> Shown:
-        """A picture of the gallery. Changes: image, question, suggestions."""
+        """A picture of the gallery."""
         example = self.context.examples[number]
         first = example.questions[0]
         suggestions = gr.update(choices=list(example.questions), value=first, visible=True)
@@ -213,71 +227,67 @@ def _idle(goes_on: bool | None) -> Shown:
     return shown
 
 
-def wire_asking(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> tuple[Any, ...]:
-    """Ask streams, a follow-up goes on from its caches, Stop ends either at once; sliders that have
-    come to rest ask again.
+@refusing
+def highlights(run: Run | None) -> Shown:
+    """A message to the script of the attention of every finished column: rows, columns, steps, and
+    cells [steps, rows * columns] in base64; they are those of the first image."""
+    if run is None:
+        return {}
+    found = {
+        title: look_of(column.prefilled.grids[0], column.finished.attention)
+        for title, column in run.columns.items()
+        if column.prefilled and column.finished
+        if column.finished.attention is not None and column.prefilled.grids
+    }
+    sent = {"run": run.key, "columns": found}
+    return {"highlights": json.dumps(sent, separators=(",", ":"))}
+
+
+def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
+    """The attention of one answer on the picture of a grid, as `assets/page.js` reads it."""
+    return {
+        "rows": grid.rows, "columns": grid.columns, "steps": list(attention.steps),
+        "cells": base64.b64encode(grid.to_cells(attention.cells).tobytes()).decode(),
+    }  # fmt: skip
+
+
+def wire_asking(page: gr.Blocks, events: AskEvents, widgets: Widgets) -> list[Any]:
+    """The page greets; Ask streams, a follow-up goes on from its caches, Stop ends either at once;
+    sliders that have come to rest ask again.
 
     Returns:
-        the events after which a run is complete.
+        the events after which a run is complete, the greeting first.
     """
-    question, controls, follow = widgets.question, widgets.controls, widgets.follow
-    shown = {
-        "cards": widgets.answers.cards, "status": widgets.answers.status,
-        "run": widgets.answers.run, "ask": question.ask, "stop": question.stop,
-        "follow": follow.row, "follow_text": follow.text,
-    }  # fmt: skip
-    request = {
-        "image": question.image, "question": question.text, "model": controls.model,
-        "others": controls.others, **controls.length_and_chance,
-    }  # fmt: skip
-    asking = [question.ask.click, question.text.submit]
-    asked = listen(asking, events.ask, request | controls.inputs, shown, **QUIET, **MODEL_WORK)
-    further = {
-        "run": widgets.answers.run, "question": follow.text, **controls.length_and_chance
-    }  # fmt: skip
-    following = [follow.button.click, follow.text.submit]
-    followed = listen(following, events.follow, further, shown, **QUIET, **MODEL_WORK)
-    listen(question.image.change, events.forget, {}, {"follow": follow.row}, **AT_ONCE)
-    listen(question.stop.click, events.stop, {}, {}, **AT_ONCE)
+    w, shown, long = widgets, f"{CARDS} ask stop follow follow_text", QUIET | MODEL_WORK
+    greeted = w.listen(page.load, events.greet, f"{CARDS} count", **QUIET)
+    asking = [w["ask"].click, w["question"].submit]
+    asked = w.listen(asking, events.ask, shown, **long)
+    following = [w["follow_ask"].click, w["follow_text"].submit]
+    followed = w.listen(following, events.follow, shown, **long)
+    w.listen(w["image"].change, events.forget, "follow", **AT_ONCE)
+    w.listen(w["stop"].click, events.stop, **AT_ONCE)
     page.unload(called_by_name(events.stop, []))
-    state = {"run": widgets.answers.run}
-    halted = listen(widgets.answers.again.click, events.halt, state, {}, **AT_ONCE)
-    renewing = state | request | controls.inputs
-    renewed = listen(halted.then, events.again, renewing, shown, **QUIET, **MODEL_WORK)
-    return asked, followed, renewed
+    halted = w.listen(w["again"].click, events.halt, **AT_ONCE)
+    renewed = w.listen(halted.then, events.again, shown, **long)
+    w.listen([w["image"].change, w["model"].change], events.count, "count", **QUIET)
+    finished = [greeted, asked, followed, renewed]
+    for event in finished:
+        w.listen(event.then, highlights, "highlights", **QUIET)
+    for event in finished[1:]:  # a model that was chosen is not loaded before an answer
+        w.listen(event.then, events.count, "count", **QUIET)
+    return finished
 
 
-def wire_count(events: AskEvents, widgets: AskWidgets, answered: Iterable[Any]) -> None:
-    """What an image comes to is counted anew for another image and another model; after an answer,
-    too, because a model that was chosen is not loaded before it."""
-    question, model = widgets.question, widgets.controls.model
-    pictured = {"image": question.image, "model": model}
-    count = {"count": widgets.answers.count}
-    listen([question.image.change, model.change], events.count, pictured, count, **QUIET)
-    for event in answered:
-        listen(event.then, events.count, pictured, count, **QUIET)
-
-
-def wire_question(events: AskEvents, widgets: AskWidgets) -> None:
+def wire_question(events: AskEvents, widgets: Widgets) -> None:
     """Examples fill in image and question; suggestions belong to an example alone."""
-    question = widgets.question
-    if question.gallery is not None:
-        filled = {
-            "image": question.image, "question": question.text,
-            "suggestions": question.suggestions,
-        }  # fmt: skip
-        listen_to_selection(question.gallery.select, events.choose, filled, **AT_ONCE)
-    question.text.input(None, None, question.suggestions, js="() => null", **QUIET)
-    question.suggestions.input(lambda text: text, question.suggestions, question.text, **AT_ONCE)
-    question.image.upload(lambda: gr.update(visible=False), None, question.suggestions, **AT_ONCE)
-    read = {"image": question.image, "status": widgets.answers.status}
-    listen(question.pdf.upload, events.first_page, {"file": question.pdf}, read, **QUIET)
+    question, suggestions = widgets["question"], widgets["suggestions"]
+    filled = ["image", "question", "suggestions"]
 
+    def choose(event: gr.SelectData) -> Any:
+        return in_order(events.choose(event.index), filled)
 
-def wire_greeting(page: gr.Blocks, events: AskEvents, widgets: AskWidgets) -> Any:
-    """Every visitor finds the first example answered. Returns the event after which it is."""
-    place = widgets.answers
-    shown = {
-        "cards": place.cards, "status": place.status, "run": place.run, "count": place.count,
-    }  # fmt: skip
-    return listen(page.load, events.greet, {}, shown, **QUIET)
+    widgets["gallery"].select(choose, None, [widgets[name] for name in filled], **AT_ONCE)
+    question.input(None, None, suggestions, js="() => null", **QUIET)
+    suggestions.input(lambda text: text, suggestions, question, **AT_ONCE)
+    widgets["image"].upload(lambda: gr.update(visible=False), None, suggestions, **AT_ONCE)
+    widgets.listen(widgets["pdf"].upload, events.first_page, "image status", **QUIET)

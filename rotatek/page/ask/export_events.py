@@ -1,6 +1,7 @@
 """Taking answers away: files, code, and a link that brings the page back."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,25 +10,35 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek.page import export, markup
-from rotatek.page.ask.settings import Shown, columns_shown
-from rotatek.page.ask.widgets import NOTHING, AskWidgets, code_of
-from rotatek.page.binding import QUIET, listen
+from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.browser_messages import message
 from rotatek.page.form import sampling_of, settings_of, values_of
-from rotatek.page.links import Link, decode, read_query
+from rotatek.page.links import Link, read_query
 from rotatek.page.page_context import PageContext
 from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
 
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
+NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
 @refusing
 def save_json(run: Run | None) -> Shown:
-    """Answers and figures as a file. Changes: sent."""
+    """Answers and figures as a file."""
     if run is None:
         return {"sent": message(said=NOTHING)}
     return {"sent": message(file="rotatek.json", type="application/json", text=export.as_json(run))}
+
+
+def code_of(run: Run | None, image: str = export.PICTURE) -> str:
+    """The program that gives the present answers again, and the button that copies it."""
+    if run is None:
+        return markup.aside(NOTHING)
+    return (
+        '<figure class="rk-code"><figcaption>In Python<button type="button" data-copy '
+        'aria-label="Copy the program">Copy</button></figcaption><pre tabindex="0">'
+        f"<code>{escape(export.python(run, image))}</code></pre></figure>"
+    )
 
 
 class ExportEvents:
@@ -38,13 +49,9 @@ class ExportEvents:
 
     @refusing
     def code(self, run: Run | None) -> Shown:
-        """Code for a finished run. Changes: code."""
-        return {"code": code_of(run, self.picture_of(run))}
-
-    def picture_of(self, run: Run | None) -> str:
-        """What code calls the run's image: an example's path, or a stand-in."""
+        """Code for a finished run, which calls an example by its path."""
         name = None if run is None else self.context.picture_name(run.pixels)
-        return export.PICTURE if name is None else f"assets/examples/{name}"
+        return {"code": code_of(run, f"assets/examples/{name}" if name else export.PICTURE)}
 
     @refusing
     def share(
@@ -53,16 +60,18 @@ class ExportEvents:
         question: str,
         model: str,
         max_new_tokens: int,
-        others: Sequence[str],
+        times: float,
+        others: Sequence[str] = (),
         temperature: float = 0.0,
         seed: float | None = None,
         **form: Any,
     ) -> Shown:
-        """A link to what the page is set to. Changes: sent."""
+        """A link to what the page is set to."""
         name = None if image is None else self.context.picture_name(np.asarray(image))
         link = Link(
             settings=settings_of(form),
-            others=[decode(code) for code in others],
+            times=times,
+            others=others,
             question=question,
             example=None if name is None else Path(name).stem,
             model=model,
@@ -74,13 +83,13 @@ class ExportEvents:
         return {"sent": message(query=link.query(), said=said)}
 
     @refusing
-    def restore(self, text: str) -> Shown:
-        """What the page's address says. Changes: image, question, suggestions, model,
-        max_new_tokens, temperature, seed, others, presets, status, and `Controls.inputs`."""
+    def restore(self, address: str) -> Shown:
+        """What the page's address says."""
         models = [model.name for model in self.context.service.models]
-        link = read_query(text or "", self.context.examples, models)
+        link = read_query(address or "", self.context.examples, models)
         named = {
             "question": link.question, "model": link.model, "max_new_tokens": link.max_new_tokens,
+            "times": link.times, "others": link.others,
         }  # fmt: skip
         shown: Shown = {name: value for name, value in named.items() if value}
         if link.sampling.draws:
@@ -91,31 +100,20 @@ class ExportEvents:
                 shown["image"] = str(example.image)
                 shown["suggestions"] = gr.update(choices=choices, value=None, visible=True)
         if link.settings is not None:
-            shown |= {"others": columns_shown(link.others), "presets": None}
-            shown |= values_of(link.settings) | {"status": markup.line(FROM_LINK)}
+            shown |= {"preset": None, "status": markup.line(FROM_LINK)}
+            shown |= values_of(link.settings)
         return shown
 
 
-def wire_export(events: ExportEvents, widgets: AskWidgets) -> None:
-    """Buttons send files and links to the browser; code follows the run."""
-    part, question, controls = widgets.export, widgets.question, widgets.controls
-    run, sent = {"run": widgets.answers.run}, {"sent": part.sent}
-    listen(part.json.click, save_json, run, sent, **QUIET)
-    request = {
-        "image": question.image, "question": question.text, "model": controls.model,
-        "others": controls.others, **controls.length_and_chance,
-    }  # fmt: skip
-    listen(part.link.click, events.share, request | controls.inputs, sent, **QUIET)
-    listen(widgets.answers.run.change, events.code, run, {"code": part.code}, **QUIET)
-
-
-def wire_link(events: ExportEvents, widgets: AskWidgets, greeted: Any) -> None:
-    """Once the page has greeted, what its address says is set."""
-    part, question, controls = widgets.export, widgets.question, widgets.controls
-    asked = greeted.then(None, None, part.address, js="() => location.search", **QUIET)
-    shown = {
-        "image": question.image, "question": question.text, "suggestions": question.suggestions,
-        "model": controls.model, "others": controls.others, "presets": controls.presets,
-        "status": widgets.answers.status, **controls.length_and_chance,
-    }  # fmt: skip
-    listen(asked.then, events.restore, {"text": part.address}, shown | controls.inputs, **QUIET)
+def wire_export(events: ExportEvents, widgets: Widgets, greeted: Any) -> None:
+    """Buttons send files and links to the browser; code follows the run; and once the page has
+    greeted, what its address says is set."""
+    widgets.listen(widgets["json"].click, save_json, "sent", **QUIET)
+    widgets.listen(widgets["link"].click, events.share, "sent", **QUIET)
+    widgets.listen(widgets["run"].change, events.code, "code", **QUIET)
+    asked = greeted.then(None, None, widgets["address"], js="() => location.search", **QUIET)
+    shown = (
+        "image question suggestions model max_new_tokens times others temperature seed preset "
+        "status"
+    )
+    widgets.listen(asked.then, events.restore, " ".join([shown, *widgets.settings]), **QUIET)

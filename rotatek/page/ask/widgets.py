@@ -1,33 +1,71 @@
-"""The widgets of the first tab, apart from the settings: picture, question, answers, export."""
+"""The widgets of the first tab, one function a part: they are added by the names of `Widgets`.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import Final
+The settings are made from the registries: a method that another package adds is in its menu, and
+its options have widgets, without a line of this file.
+"""
+
+from typing import Any, Final
 
 import gradio as gr
 
 from rotatek.inputs import pdf
-from rotatek.page import export, markup
-from rotatek.page.ask import answers
-from rotatek.page.ask.controls import Controls
+from rotatek.inputs.limits import Limits
+from rotatek.inputs.sampling import HOTTEST
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.bits import DEFAULT_TIMES
+from rotatek.methods.settings import REGISTRIES
+from rotatek.page import markup
+from rotatek.page.ask import answers, export_events
+from rotatek.page.ask.settings import RIVALS, readings
+from rotatek.page.binding import Widgets
 from rotatek.page.browser_messages import message_box
+from rotatek.page.form import Field, shown_fields, values_of
+from rotatek.page.links import LEAST_TIMES, MOST_TIMES
+from rotatek.page.page_context import PageContext
 from rotatek.page.upload import image_box
-from rotatek.service.model_list import Example
-from rotatek.service.run import Run
+from rotatek.service.model_list import presets
 
+TOPS: Final = {"tokens": 0.95, "channels": 0.97}  # the most that is dropped of them
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
-NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
-def picture_part(
-    examples: Sequence[Example],
-) -> tuple[gr.Image, gr.Gallery | None, gr.UploadButton]:
+def add_ask(widgets: Widgets, context: PageContext) -> None:
+    """The tab down to where its figures begin."""
+    widgets |= {"run": gr.State(time_to_live=3600), "count": gr.State(time_to_live=3600)}
+    with gr.Row(elem_id="desk"):
+        with gr.Column(scale=4, min_width=280, elem_id="picture-part"):
+            _add_picture(widgets, context)
+        with gr.Column(scale=9, min_width=300, elem_id="work"):
+            _add_question(widgets, context)
+            _add_answers(widgets, renews=context.renews)
+            with gr.Row(visible=False, elem_id="follow", equal_height=True) as widgets["follow"]:
+                widgets["follow_text"] = gr.Textbox(
+                    show_label=False,
+                    label="Follow-up question",
+                    placeholder="Ask on: every column continues from its own cache",
+                    lines=1,
+                    max_lines=4,
+                    scale=6,
+                    container=False,
+                    elem_id="follow-text",
+                )
+                widgets["follow_ask"] = gr.Button(
+                    "Ask on", scale=1, min_width=110, elem_id="follow-ask"
+                )
+            with gr.Row(elem_id="drawers"):
+                with gr.Accordion("Methods", open=False, elem_id="setup"):
+                    _add_methods(widgets)
+                with gr.Accordion("Model and length", open=False, elem_id="more"):
+                    _add_model_and_length(widgets, context)
+
+
+def _add_picture(widgets: Widgets, context: PageContext) -> None:
     """The image, the gallery it may be chosen from, and the button that takes a PDF's first page,
     unseen where PDF files cannot be read."""
-    image = image_box(
+    examples = context.examples
+    widgets["image"] = image_box(
         value=str(examples[0].image) if examples else None,
         label="Image",
         show_label=False,
@@ -37,164 +75,200 @@ def picture_part(
         alt_text="The image that is asked about",
     )
     gr.HTML(HINT, js_on_load=None, elem_id="lit")
-    gallery = None
-    if examples:
-        gallery = gr.Gallery(
-            [(str(example.image), example.title) for example in examples],
-            show_label=False,
-            columns=8,
-            height="auto",
-            object_fit="cover",
-            allow_preview=False,
-            interactive=False,
-            buttons=[],
-            elem_id="examples",
-        )
-    upload = gr.UploadButton(
+    widgets["gallery"] = gr.Gallery(
+        [(str(example.image), example.title) for example in examples],
+        show_label=False,
+        columns=8,
+        height="auto",
+        object_fit="cover",
+        allow_preview=False,
+        interactive=False,
+        buttons=[],
+        visible=bool(examples),
+        elem_id="examples",
+    )
+    widgets["pdf"] = gr.UploadButton(
         "Or ask about a PDF",
         file_types=[".pdf"],
         size="sm",
         visible=pdf.can_be_read(),
         elem_id="pdf",
     )
-    return image, gallery, upload
 
 
-class Question:
-    """What is asked, and the buttons.
-
-    Args:
-        image: that is asked about.
-        gallery: that it may be chosen from.
-        pdf: whose first page may take its place.
-        examples: of the gallery; the first one's questions are suggested at first.
-    """
-
-    def __init__(
-        self,
-        image: gr.Image,
-        gallery: gr.Gallery | None,
-        pdf: gr.UploadButton,
-        examples: Sequence[Example],
-    ) -> None:
-        self.image, self.gallery, self.pdf = image, gallery, pdf
-        offered = list(examples[0].questions) if examples else []
-        with gr.Row(elem_id="buttons", equal_height=True):
-            self.text = gr.Textbox(
-                offered[0] if offered else "",
-                label="Question",
-                show_label=False,
-                container=False,
-                placeholder="What would you like to know about the image?",
-                lines=1,
-                max_lines=3,
-                scale=8,
-                min_width=200,
-                elem_id="question",
-            )
-            self.ask = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
-            self.stop = gr.Button("Stop", interactive=False, scale=1, min_width=64, elem_id="stop")
-        self.suggestions = gr.Radio(
-            offered,
-            value=offered[0] if offered else None,
-            label="Questions about this example",
+def _add_question(widgets: Widgets, context: PageContext) -> None:
+    """What is asked, and the buttons; an example's questions are suggested."""
+    offered = list(context.examples[0].questions) if context.examples else []
+    first = offered[0] if offered else None
+    with gr.Row(elem_id="buttons", equal_height=True):
+        widgets["question"] = gr.Textbox(
+            first or "",
+            label="Question",
             show_label=False,
             container=False,
-            visible=bool(offered),
-            elem_id="suggestions",
+            placeholder="What would you like to know about the image?",
+            lines=1,
+            max_lines=3,
+            scale=8,
+            min_width=200,
+            elem_id="question",
         )
+        widgets["ask"] = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
+        widgets["stop"] = gr.Button(
+            "Stop", interactive=False, scale=1, min_width=64, elem_id="stop"
+        )
+    widgets["suggestions"] = gr.Radio(
+        offered,
+        value=first,
+        label="Questions about this example",
+        show_label=False,
+        container=False,
+        visible=bool(offered),
+        elem_id="suggestions",
+    )
 
 
-class FollowUp:
-    """A further question about the same image; unseen until caches wait for one."""
+def _add_answers(widgets: Widgets, renews: bool) -> None:
+    """A card a column, each with its sliders below; further columns follow.
 
-    def __init__(self) -> None:
-        with gr.Row(visible=False, elem_id="follow", equal_height=True) as self.row:
-            self.text = gr.Textbox(
-                show_label=False,
-                label="Follow-up question",
-                placeholder="Ask on: every column continues from its own cache",
-                lines=1,
-                max_lines=4,
-                scale=6,
-                container=False,
-                elem_id="follow-text",
+    highlights is a message to `assets/page.js`, the attention of every column; again is hidden, and
+    pressed when a slider stops moving, which asks again where the page `renews`.
+    """
+    start = next(iter(presets().values()))
+    fields, values, said = shown_fields(), values_of(start), readings(start)
+    widgets.settings = (*REGISTRIES, *fields)
+    widgets["status"] = gr.HTML(markup.line(""), elem_id="status")
+    empty = answers.cards(None, on_cpu=False)
+
+    def add_slider(kind: str) -> None:
+        for field in fields.values():
+            if field.is_main and field.kind == kind:
+                widgets[field.key] = _widget(field, values)
+        widgets[f"{kind}_reading"] = gr.HTML(said[f"{kind}_reading"], elem_id=f"{kind}-reading")
+
+    with gr.Row(elem_id="answers"):
+        for number in range(3):
+            with gr.Column(min_width=0, elem_classes="rk-column"):
+                name = f"card_{number}"
+                widgets[name] = gr.HTML(empty[name], elem_id=f"card-{number}")
+                with gr.Column(elem_classes="rk-sliders"):
+                    if number == 1:
+                        add_slider("tokens")
+                        add_slider("channels")
+                    if number == 2:
+                        widgets["times"] = gr.Slider(
+                            LEAST_TIMES,
+                            MOST_TIMES,
+                            DEFAULT_TIMES,
+                            step=1,
+                            label="Times smaller",
+                            buttons=[],
+                            elem_id="times-smaller",
+                        )
+                        widgets["times_reading"] = gr.HTML(
+                            said["times_reading"], elem_id="times-reading"
+                        )
+        widgets["further"] = gr.HTML("", elem_id="further")
+    widgets["highlights"] = message_box("highlights", "rotatekLooks")
+    widgets["again"] = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
+
+
+def _add_methods(widgets: Widgets) -> None:
+    """Presets of the paper, the methods with their options, and what is answered beside them."""
+    fields, values = shown_fields(), values_of(next(iter(presets().values())))
+    widgets["preset"] = gr.Radio(
+        list(presets()), value=next(iter(presets())), label="Presets", elem_id="presets"
+    )
+    with gr.Row():
+        for kind, registry in REGISTRIES.items():
+            widgets[kind] = gr.Dropdown(
+                [(method.label, key) for key, method in registry.items()],
+                value=values[kind],
+                label=f"{kind[:-1].capitalize()} method",
+                elem_id=kind,
             )
-            self.button = gr.Button("Ask on", scale=1, min_width=110, elem_id="follow-ask")
-
-
-class Answers:
-    """Where answers appear, how far they are, and what follows from them; empty at first.
-
-    Args:
-        run: the state of the last complete run.
-        count: visual tokens of the image, a state.
-        renews: whether a slider that stops moving asks again.
-
-    Attributes:
-        status: a line that screen readers read out.
-        cards: one a column.
-        highlights: a message to `assets/page.js`: the attention of every column.
-        again: hidden; pressed when a slider stops moving.
-    """
-
-    def __init__(self, run: gr.State, count: gr.State, *, renews: bool = True) -> None:
-        self.run, self.count = run, count
-        self.status = gr.HTML(markup.line(""), elem_id="status")
-        self.cards = gr.HTML(answers.cards(None, on_cpu=False), elem_id="answers")
-        self.highlights = message_box("highlights", "rotatekLooks")
-        self.again = gr.Button("Again", elem_id="again", elem_classes="rk-unseen", visible=renews)
-
-
-class Export:
-    """A closed drawer below the answers: what can be taken away.
-
-    Attributes:
-        json, link: buttons that save a file, or copy a link.
-        code: programs that give the answers again.
-        sent: a message to `assets/page.js`.
-        address: the query of the page's address.
-    """
-
-    def __init__(self) -> None:
-        title = "Take it with you: data, code, link"
-        with gr.Accordion(title, open=False, elem_id="export"):
-            with gr.Row(elem_id="export-buttons"):
-                self.json = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
-                self.link = gr.Button(
-                    "Copy a link to these settings", size="sm", elem_id="export-link"
-                )
-            said = '<p class="rk-said" role="status"></p>'
-            gr.HTML(said, js_on_load=None, elem_id="export-said")
-            self.code = gr.HTML(code_of(None), js_on_load=None, elem_id="export-code")
-        self.sent = message_box("sent", "rotatekExport")
-        self.address = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
-
-
-def code_of(run: Run | None, image: str = export.PICTURE) -> str:
-    """Program and command line that give the present answers again."""
-    if run is None:
-        return markup.aside(NOTHING)
-    return code_block("In Python", export.python(run, image), "python") + code_block(
-        "On the command line, your settings", export.command(run, image), "command"
+    with gr.Row(elem_id="options"):
+        for key, field in fields.items():
+            if key not in widgets:
+                widgets[key] = _widget(field, values)
+    widgets["others"] = gr.CheckboxGroup(
+        [(RIVALS.get(name, method.label), name) for name, method in CHANNELS.items()],
+        label="Answered beside them, at the budget of the second column",
+        elem_id="others",
     )
 
 
-def code_block(title: str, text: str, key: str) -> str:
-    """Code, and the button that copies it."""
-    return (
-        f'<figure class="rk-code" data-code="{key}"><figcaption>{escape(title)}'
-        f'<button type="button" data-copy aria-label="Copy: {escape(title, quote=True)}">Copy'
-        f'</button></figcaption><pre tabindex="0"><code>{escape(text)}</code></pre></figure>'
+def _add_model_and_length(widgets: Widgets, context: PageContext) -> None:
+    """Answers are greedy until the temperature is moved."""
+    models, limits = context.service.models, Limits()
+    widgets["model"] = gr.Dropdown(
+        [(model.label, model.name) for model in models],
+        value=models[0].name,
+        label="Model",
+        elem_id="model",
+    )
+    widgets["max_new_tokens"] = gr.Slider(
+        16,
+        limits.max_new_tokens,
+        limits.kept_answer_tokens,
+        step=16,
+        label="Longest answer, in tokens",
+        buttons=[],
+        elem_id="length",
+    )
+    widgets["temperature"] = gr.Slider(
+        0,
+        HOTTEST,
+        0,
+        step=0.05,
+        label="Temperature: 0 takes the likeliest token, 1 draws as the model says",
+        buttons=[],
+        elem_id="temperature",
+    )
+    widgets["seed"] = gr.Number(
+        None,
+        precision=0,
+        label="Seed of the draws, the same for every column; empty for a new one",
+        elem_id="seed",
     )
 
 
-@dataclass(frozen=True)
-class AskWidgets:
-    """All of the tab that its events need."""
+def add_export(widgets: Widgets) -> None:
+    """A closed drawer below the answers: what can be taken away. `sent` is a message to
+    `assets/page.js`, `address` the query of the page's address."""
+    with gr.Accordion("Take it with you: data, code, link", open=False, elem_id="export"):
+        with gr.Row(elem_id="export-buttons"):
+            widgets["json"] = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
+            widgets["link"] = gr.Button(
+                "Copy a link to these settings", size="sm", elem_id="export-link"
+            )
+        gr.HTML('<p class="rk-said" role="status"></p>', js_on_load=None, elem_id="export-said")
+        widgets["code"] = gr.HTML(
+            export_events.code_of(None), js_on_load=None, elem_id="export-code"
+        )
+    widgets["sent"] = message_box("sent", "rotatekExport")
+    widgets["address"] = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
 
-    question: Question
-    controls: Controls
-    answers: Answers
-    follow: FollowUp
-    export: Export
+
+def _widget(field: Field, values: dict[str, Any]) -> Any:
+    """A slider, menu or number, as the option's kind asks for."""
+    one, value = field.option, values[field.key]
+    shown: dict[str, Any] = {
+        "label": one.label,
+        "elem_id": field.key.replace("_", "-"),
+        "visible": field.is_visible(values),
+    }
+    if field.is_main:
+        shown["elem_id"] = f"{field.kind[:-1]}-sparsity"
+    if field.is_share:
+        return gr.Slider(0, TOPS[field.kind], value, step=0.01, buttons=[], **shown)
+    if one.kind == "choice":
+        menu = [(words, name) for name, words in one.choices]
+        return gr.Dropdown(menu, value=value, **shown)
+    if one.kind == "integer":
+        return gr.Number(value, precision=0, minimum=one.low, info=one.help, **shown)
+    low, high = one.low or 0.0, one.high or 1.0
+    step = (high - low) / 100
+    if one.is_optional:  # 0 leaves it out
+        low, step = 0.0, low
+    return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)

@@ -22,9 +22,8 @@ from rotatek.inputs.request import clean_question, make_request, open_image
 from rotatek.inspect.doubt import doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
-from rotatek.page.ask.controls import Controls
-from rotatek.page.ask.highlights import look_of
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, called_by_name, listen
+from rotatek.page.ask.events import look_of
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, called_by_name
 from rotatek.page.browser_messages import message
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
@@ -35,7 +34,7 @@ from rotatek.page.collection.visitors import (
     Collections,
     Question,
 )
-from rotatek.page.collection.widgets import CollectionWidgets, settings_kept
+from rotatek.page.collection.widgets import settings_kept
 from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
 from rotatek.page.page_context import PageContext
@@ -43,7 +42,6 @@ from rotatek.page.user_errors import refusing, refusing_stream
 
 BATCH: Final = 16  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
-Shown = dict[str, Any]
 
 
 class CollectionEvents:
@@ -181,8 +179,7 @@ class CollectionEvents:
 
     @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
-        """Show a page large with its answer, then where each of its words attended. Changes:
-        opened."""
+        """Show a page large with its answer, then where each of its words attended."""
         collection = self.held.of(session)
         try:
             page = collection.pages[int(chosen.partition(",")[0])]
@@ -217,7 +214,7 @@ class CollectionEvents:
 
     @refusing
     def save(self, session: str | None = None) -> Shown:
-        """The table as a file. Changes: sent."""
+        """The table as a file."""
         collection = self.held.of(session)
         if collection.asked is None:
             raise CollectionEmpty
@@ -262,23 +259,13 @@ def _key(session: str | None) -> str:
     return f"{session or ''}/collection"
 
 
-def wire_collection(
-    page: gr.Blocks, events: CollectionEvents, widgets: CollectionWidgets, controls: Controls
-) -> None:
+def wire_collection(page: gr.Blocks, events: CollectionEvents, widgets: Widgets) -> None:
     """Wire the tab; pages are stored by the first tab's model, and its settings where it says."""
-    shown = {
-        "files": widgets.files, "tiles": widgets.tiles, "status": widgets.status,
-        "twice": widgets.twice, "table": widgets.table, "ask": widgets.ask,
-        "stop": widgets.stop, "csv": widgets.csv,
-    }  # fmt: skip
-    dropped = {"files": widgets.files, "keep": widgets.keep, "model": controls.model}
-    long = QUIET | MODEL_WORK
-    listen(widgets.files.upload, events.read, dropped | controls.inputs, shown, **long)
-    asked = {"question": widgets.text, "max_new_tokens": controls.length}
-    listen([widgets.ask.click, widgets.text.submit], events.ask_all, asked, shown, **long)
-    chosen, opened = {"chosen": widgets.chosen}, {"opened": widgets.opened}
-    listen(widgets.chosen.change, events.open, chosen, opened, **long)
-    listen(widgets.csv.click, events.save, {}, {"sent": widgets.sent}, **QUIET)
-    listen(widgets.clear.click, events.clear, {}, shown, **AT_ONCE)
-    listen(widgets.stop.click, events.stop, {}, {}, **AT_ONCE)
+    w, shown, long = widgets, "files tiles status twice table ask stop csv", QUIET | MODEL_WORK
+    w.listen(w["files"].upload, events.read, shown, **long)
+    w.listen([w["ask"].click, w["question"].submit], events.ask_all, shown, **long)
+    w.listen(w["chosen"].change, events.open, "opened", **long)
+    w.listen(w["csv"].click, events.save, "sent", **QUIET)
+    w.listen(w["clear"].click, events.clear, shown, **AT_ONCE)
+    w.listen(w["stop"].click, events.stop, **AT_ONCE)
     page.unload(called_by_name(events.leave, []))

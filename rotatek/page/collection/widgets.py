@@ -7,6 +7,7 @@ import gradio as gr
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
+from rotatek.page.binding import Widgets
 from rotatek.page.browser_messages import message_box
 from rotatek.page.collection import drawing
 from rotatek.page.collection.visitors import Bounds, Collection
@@ -20,91 +21,82 @@ KEEPS: Final = {f"{times}": f"{times} times smaller" for times in (DEFAULT_TIMES
 QUESTION: Final = "What is the title?"
 
 
-class CollectionWidgets:
-    """The tab, empty.
+def add_collection(page: Widgets, bounds: Bounds) -> Widgets:
+    """The tab, empty: its own widgets, with the model, length and settings of the first tab.
 
-    Args:
-        bounds: of a collection.
-
-    Attributes:
-        files: the drop box; it is empty again once its files are read.
-        keep: how pages are stored.
-        clear: the button that empties the collection.
-        tiles: a tile a page.
-        text: the question, with the buttons `ask` and `stop`.
-        status: a line that screen readers read out.
-        twice: what asking took, beside reading again.
-        table: the answers.
-        csv: the button that saves them.
-        sent: a message to `assets/page.js`: a file to save.
-        chosen: unseen; the number of the page that was clicked.
-        opened: a message to `assets/page.js`: the page to show large.
+    keep is how pages are stored, twice what asking took beside reading again, chosen the number of
+    the page that was clicked; sent and opened are messages to `assets/page.js`: a file to save, and
+    the page to show large.
     """
+    widgets = Widgets({name: page[name] for name in ("model", "max_new_tokens", *page.settings)})
+    widgets.settings = page.settings
+    gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
+    with gr.Row(elem_id="collection"):
+        with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
+            _add_pages(widgets, bounds)
+        with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
+            _add_question(widgets)
+    widgets["sent"] = message_box("collection-sent", "rotatekExport")
+    widgets["opened"] = message_box("collection-opened", "rotatekOpened")
+    widgets["chosen"] = gr.Textbox(
+        label="Page", elem_id="collection-chosen", elem_classes="rk-unseen"
+    )
+    return widgets
 
-    def __init__(self, bounds: Bounds) -> None:
-        gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
-        with gr.Row(elem_id="collection"):
-            with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
-                self._add_pages(bounds)
-            with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
-                self._add_question()
-        self.sent = message_box("collection-sent", "rotatekExport")
-        self.opened = message_box("collection-opened", "rotatekOpened")
-        unseen = {"label": "Page", "elem_classes": "rk-unseen"}
-        self.chosen = gr.Textbox(elem_id="collection-chosen", **unseen)
 
-    def _add_pages(self, bounds: Bounds) -> None:
-        """Where files are dropped, and what became of them."""
-        self.files = gr.File(
-            file_count="multiple",
-            label=f"Pictures and PDF files, up to {bounds.pages} pages",
-            height=160,
-            elem_id="collection-files",
+def _add_pages(widgets: Widgets, bounds: Bounds) -> None:
+    """Where files are dropped, and what became of them; the box is empty once they are read."""
+    widgets["files"] = gr.File(
+        file_count="multiple",
+        label=f"Pictures and PDF files, up to {bounds.pages} pages",
+        height=160,
+        elem_id="collection-files",
+    )
+    with gr.Row(elem_id="collection-settings", equal_height=True):
+        widgets["keep"] = gr.Dropdown(
+            [*((label, times) for times, label in KEEPS.items()),
+             ("as set under Ask a picture", AS_ASKED)],
+            value=next(iter(KEEPS)),
+            label="Pages are kept at",
+            scale=3,
+            min_width=160,
+            elem_id="collection-keep",
+        )  # fmt: skip
+        widgets["clear"] = gr.Button(
+            "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
         )
-        with gr.Row(elem_id="collection-settings", equal_height=True):
-            self.keep = gr.Dropdown(
-                [*((label, times) for times, label in KEEPS.items()),
-                 ("as set under Ask a picture", AS_ASKED)],
-                value=next(iter(KEEPS)),
-                label="Pages are kept at",
-                scale=3,
-                min_width=160,
-                elem_id="collection-keep",
-            )  # fmt: skip
-            self.clear = gr.Button(
-                "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
-            )
-        tiles = drawing.tiles(Collection())
-        self.tiles = gr.HTML(tiles, js_on_load=None, elem_id="collection-tiles")
+    tiles = drawing.tiles(Collection())
+    widgets["tiles"] = gr.HTML(tiles, js_on_load=None, elem_id="collection-tiles")
 
-    def _add_question(self) -> None:
-        """The question to every page, and the answers."""
-        with gr.Row(elem_id="collection-buttons", equal_height=True):
-            self.text = gr.Textbox(
-                QUESTION,
-                label="Question to every page",
-                show_label=False,
-                container=False,
-                placeholder="What would you like to know about every page?",
-                lines=1,
-                max_lines=3,
-                scale=8,
-                min_width=180,
-                elem_id="collection-question",
-            )
-            self.ask = gr.Button(
-                "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
-            )
-            self.stop = gr.Button(
-                "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
-            )
-        self.status = gr.HTML(markup.line(""), elem_id="collection-status")
-        self.twice = gr.HTML("", js_on_load=None, elem_id="collection-twice")
-        table = drawing.table(Collection())
-        self.table = gr.HTML(table, js_on_load=None, elem_id="collection-table")
-        self.csv = gr.Button(
-            "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+
+def _add_question(widgets: Widgets) -> None:
+    """The question to every page, and the answers."""
+    with gr.Row(elem_id="collection-buttons", equal_height=True):
+        widgets["question"] = gr.Textbox(
+            QUESTION,
+            label="Question to every page",
+            show_label=False,
+            container=False,
+            placeholder="What would you like to know about every page?",
+            lines=1,
+            max_lines=3,
+            scale=8,
+            min_width=180,
+            elem_id="collection-question",
         )
+        widgets["ask"] = gr.Button(
+            "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
+        )
+        widgets["stop"] = gr.Button(
+            "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
+        )
+    widgets["status"] = gr.HTML(markup.line(""), elem_id="collection-status")
+    widgets["twice"] = gr.HTML("", js_on_load=None, elem_id="collection-twice")
+    table = drawing.table(Collection())
+    widgets["table"] = gr.HTML(table, js_on_load=None, elem_id="collection-table")
+    widgets["csv"] = gr.Button(
+        "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+    )
 
 
 def settings_kept(keep: str, given: Settings) -> Settings:

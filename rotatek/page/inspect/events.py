@@ -10,15 +10,13 @@ from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import plot_transport
-from rotatek.page.binding import DRAWING, QUIET, listen
+from rotatek.page.binding import AT_ONCE, DRAWING, QUIET, Shown, Widgets
 from rotatek.page.form import settings_of
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.drawings import Place, View
-from rotatek.page.inspect.widgets import InspectWidgets, marked_answer
+from rotatek.page.inspect.widgets import marked_answer
 from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
-
-Shown = dict[str, Any]
 
 
 @refusing
@@ -53,14 +51,14 @@ def frame_slider(trace: Trace) -> Any:
 def redraw(
     run: Run | None,
     map_shows: str,
-    at_layer: float,
-    at_head: float,
-    at_step: float,
-    at_frame: float = 1,
+    layer: float,
+    head: float,
+    step: float,
+    frame: float = 1,
     **form: Any,
 ) -> Shown:
-    """One head, at the width that the settings ask for. Changes: drawn."""
-    view = view_of(run, (at_layer, at_head, at_step, at_frame), form)
+    """One head, at the width that the settings ask for."""
+    view = view_of(run, (layer, head, step, frame), form)
     if view is None:
         return {}
     drawn = drawings.head_drawings(view) | {"map": drawings.head_map(view, map_shows)}
@@ -70,14 +68,14 @@ def redraw(
 @refusing
 def step_through(
     run: Run | None,
-    at_layer: float,
-    at_head: float,
-    at_step: float,
-    at_frame: float = 1,
+    layer: float,
+    head: float,
+    step: float,
+    frame: float = 1,
     **form: Any,
 ) -> Shown:
-    """Another token of the answer, or another picture. Changes: attention, answer."""
-    view = view_of(run, (at_layer, at_head, at_step, at_frame), form)
+    """Another token of the answer, or another picture."""
+    view = view_of(run, (layer, head, step, frame), form)
     if view is None:
         return {}
     tokens = drawings.answer_tokens(view.run, view.trace)
@@ -87,7 +85,7 @@ def step_through(
         under = drawings.pictured(view.run, view.trace, view.at.grid)
     return {
         "attention": plot_transport.payload(drawn, under),
-        "answer": marked_answer(*tokens, view.at.step),
+        "said": marked_answer(*tokens, view.at.step),
     }
 
 
@@ -130,53 +128,27 @@ def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod
 
 @refusing
 def choose_cell(cell: str) -> Shown:
-    """A click on the map, as "layer,head,time". Changes: layer, head."""
+    """A click on the map, as "layer,head,time"."""
     parts = cell.split(",")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 16 for part in parts):
         return {}
     return {"layer": int(parts[0]), "head": int(parts[1])}
 
 
-def wire_inspect(
-    widgets: InspectWidgets, settings: Mapping[str, Any], run: gr.State, finished: Iterable[Any]
-) -> None:
+def wire_inspect(widgets: Widgets, finished: Iterable[Any]) -> None:
     """Figures follow their widgets, also while these are dragged: one redraw at a time, the last
     one always.
 
     Args:
-        widgets: of this part.
-        settings: the widgets of the settings, by the names that `form.settings_of` takes; those of
-            the channel method are followed.
-        run: the run that is shown.
-        finished: events after which it is complete.
+        widgets: of the page.
+        finished: events after which a run is complete.
     """
-    at = {
-        "at_layer": widgets.layer, "at_head": widgets.head, "at_step": widgets.step,
-        "at_frame": widgets.frame,
-    }  # fmt: skip
-    own = {"channels", *CHANNELS.options()}
-    channels = {name: widget for name, widget in settings.items() if name in own}
-    seen = {"run": run, **at, **channels}
-    quantity = {"map_shows": widgets.quantity}
-    moved = [run, widgets.layer, widgets.head, widgets.quantity, *channels.values()]
-    listen(
-        [widget.change for widget in moved],
-        redraw,
-        seen | quantity,
-        {"drawn": widgets.drawn},
-        **DRAWING,
-    )
-    listen(
-        [run.change, widgets.step.change, widgets.frame.change],
-        step_through,
-        seen,
-        {"attention": widgets.attention, "answer": widgets.answer},
-        **DRAWING,
-    )
-    place = {"layer": widgets.layer, "head": widgets.head}
-    listen(widgets.cell.change, choose_cell, {"cell": widgets.cell}, place, queue=False, **QUIET)
-    changed = {
-        **place, "step": widgets.step, "frame": widgets.frame, "overview": widgets.overview,
-    }  # fmt: skip
+    w = widgets
+    channels = [name for name in w.settings if name in {"channels", *CHANNELS.options()}]
+    moved = [w[name].change for name in ("run", "layer", "head", "map_shows", *channels)]
+    w.listen(moved, redraw, "drawn", **DRAWING)
+    stepped = [w[name].change for name in ("run", "step", "frame")]
+    w.listen(stepped, step_through, "attention said", **DRAWING)
+    w.listen(w["cell"].change, choose_cell, "layer head", **AT_ONCE)
     for event in finished:
-        listen(event.then, overview, {"run": run}, changed, **QUIET)
+        w.listen(event.then, overview, "layer head step frame overview", **QUIET)

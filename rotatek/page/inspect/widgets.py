@@ -5,6 +5,7 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.page.binding import Widgets
 from rotatek.page.browser_messages import message_box
 from rotatek.page.inspect.drawings import mask_frames
 from rotatek.page.plot_transport import rows_of, sheet
@@ -21,7 +22,6 @@ TITLES: Final = {  # beside the masks', which the methods bring
     "compressed": "Where it looks when compressed",
 }
 OVER_IMAGE: Final = ("kept", "attention", "compressed")
-
 BUDGET: Final = {"budget": "Where the bytes are"}
 
 
@@ -32,12 +32,7 @@ def titles() -> dict[str, str]:
 
 def frame_rows() -> list[list[str]]:
     """The figures of one head, row by row; a mask for every method that leaves channels out."""
-    return [
-        ["map"],
-        ["raw", "rotated"],
-        *rows_of(list(mask_frames())),
-        ["spectrum", "scores"],
-    ]
+    return [["raw", "rotated"], *rows_of(list(mask_frames())), ["spectrum", "scores"]]
 
 
 def budget_part() -> gr.HTML:
@@ -45,44 +40,39 @@ def budget_part() -> gr.HTML:
     return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
 
 
-class InspectWidgets:
+def add_inspection(widgets: Widgets) -> None:
     """The selected head, the frames of everything drawn of it, and the answer to step through.
 
-    Attributes:
-        layer, head: where.
-        step: a recorded token of the answer.
-        frame: which picture, from 1; shown where there are several.
-        quantity: what the map shows.
-        answer: the answer with that token marked.
-        cell: where the browser writes which cell of the map was chosen.
-        drawn: hidden box that takes a head's figures.
-        attention: hidden box that takes the head's attention.
-        overview: hidden box that takes what a new run changes.
+    step is a recorded token of the answer and frame a picture, from 1. cell is where the browser
+    writes which head was chosen. drawn, attention and overview are messages to
+    `assets/figures.js`: one head, what it attends to, and what a new run changes.
     """
-
-    def __init__(self) -> None:
-        with gr.Row(elem_id="lens"):
-            self.layer, self.head = _whole("Layer", 5, 2, "layer"), _whole("KV head", 1, 0, "head")
-            self.quantity = gr.Radio(
-                [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
-                value="energy",
-                label="Map shows",
-                elem_id="quantity",
-                min_width=200,
-            )
-        self.cell = gr.Textbox(elem_id="picked", label="Cell of the map", elem_classes="rk-unseen")
-        sheet(titles(), frame_rows(), "figures")
-        with gr.Row(elem_id="scrub"):
-            self.step = _whole("Token of the answer", 1, 0, "step")
-            self.answer = gr.HTML(marked_answer([], [0], 0), elem_id="said")
-            self.frame = gr.Slider(
-                1, 2, 1, step=1, label="Picture", visible=False, buttons=[],
-                elem_id="frame", min_width=180,
-            )  # fmt: skip
-        sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
-        self.drawn = message_box("drawn")
-        self.attention = message_box("attention-figures")
-        self.overview = message_box("overview")
+    with gr.Row(elem_id="lens"):
+        widgets["layer"] = _whole("Layer", 5, 2, "layer")
+        widgets["head"] = _whole("KV head", 1, 0, "head")
+        widgets["map_shows"] = gr.Radio(
+            [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
+            value="energy",
+            label="Map shows",
+            elem_id="quantity",
+            min_width=200,
+        )
+    widgets["cell"] = gr.Textbox(
+        elem_id="picked", label="Cell of the map", elem_classes="rk-unseen"
+    )
+    sheet(TITLES, [["map"]], "map-sheet")
+    sheet(titles(), frame_rows(), "figures")
+    with gr.Row(elem_id="scrub"):
+        widgets["step"] = _whole("Token of the answer", 1, 0, "step")
+        widgets["said"] = gr.HTML(marked_answer([], [0], 0), elem_id="said")
+        widgets["frame"] = gr.Slider(
+            1, 2, 1, step=1, label="Picture", visible=False, buttons=[],
+            elem_id="frame", min_width=180,
+        )  # fmt: skip
+    sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
+    widgets["drawn"] = message_box("drawn")
+    widgets["attention"] = message_box("attention-figures")
+    widgets["overview"] = message_box("overview")
 
 
 def _whole(label: str, top: int, value: int, elem_id: str) -> gr.Slider:
@@ -101,6 +91,6 @@ def marked_answer(pieces: list[str], steps: list[int], step: int) -> str:
     marked = escape("".join(token)) if "".join(token).strip() else "\u00b7"
     mark = f"<mark>{marked}</mark>" if token else "<mark>\u25a0</mark>" if pieces else ""
     return (
-        f'<p class="rk-step"><span class="rk-sub">The query that chose {what}</span><br>'
+        f'<p class="rk-step"><span class="rk-soft">The query that chose {what}</span><br>'
         f"{escape(''.join(before))}{mark}{escape(''.join(after))}</p>"
     )
