@@ -131,7 +131,7 @@ class _Table:
 
     def add(self, label: str, answer: "Answer", doubt: str) -> None:
         """One page's answer, and why it is to be doubted."""
-        self._write([label, answer.text, f"{answer.confidence:.4f}", doubt, answer.error])
+        self._write([one_line(label), answer.text, f"{answer.confidence:.4f}", doubt, answer.error])
 
     def _write(self, cells: list[str]) -> None:
         try:

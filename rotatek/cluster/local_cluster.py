@@ -6,11 +6,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import ray
 import torch
 from ray import serve as ray_serve
+from ray.job_config import JobConfig
 
 from rotatek.cluster.gateway import Deployment, build
 from rotatek.cluster.ray_environment import ADDRESS
@@ -21,6 +23,13 @@ NAME: Final = "rotatek"
 LOOPBACK: Final = "127.0.0.1"
 
 
+def job() -> JobConfig:
+    """Workers import from this installation, and not, as Ray has it, from the folder that somebody
+    happens to stand in."""
+    root = Path(__file__).resolve().parents[2]
+    return JobConfig(_client_job=True, _py_driver_sys_path=[str(root)])
+
+
 @contextmanager
 def started(cpus: int) -> Iterator[None]:
     """A local Ray, or the cluster at RAY_ADDRESS.
@@ -28,7 +37,7 @@ def started(cpus: int) -> Iterator[None]:
     Args:
         cpus: that Ray may think there are.
     """
-    quiet = {"logging_level": logging.WARNING, "log_to_driver": True}
+    quiet = {"logging_level": logging.WARNING, "log_to_driver": True, "job_config": job()}
     if os.environ.get(ADDRESS):
         ray.init(**quiet)
     else:

@@ -1,5 +1,6 @@
 """A cluster of two nodes on this machine, and a random model that every process can load."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Nodes:
     """Two nodes of one CPU each; the first one is this process's and the front's."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: Path) -> None:
         os.environ["PYTHONPATH"] = str(ROOT)
         import ray
         from ray.cluster_utils import Cluster
@@ -40,7 +41,11 @@ class Nodes:
         head = {"num_cpus": 1, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.add()
-        ray.init(address=self.cluster.address, log_to_driver=False)
+        from rotatek.cluster.local_cluster import job
+
+        (elsewhere / "random.py").write_text("raise SystemExit\n")  # never imported
+        with contextlib.chdir(elsewhere):
+            ray.init(address=self.cluster.address, log_to_driver=False, job_config=job())
 
     def add(self) -> None:
         """Another node."""
@@ -68,7 +73,7 @@ class Nodes:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    nodes = Nodes()
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path_factory.mktemp("elsewhere"))
     yield nodes
     nodes.close()
