@@ -48,6 +48,10 @@ ARMS: Final[Mapping[str, Mapping[str, Any]]] = {
         f"TurboQuant {b} bits": {"channels": "turboquant", "number_bits": b}
         for b in ("4", "3", "2", "1")
     },
+    "OScaR 2 bits": {"channels": "omniscale", "number_bits": "2"},
+    "OScaR 2 bits, 128 whole": {"channels": "omniscale", "number_bits": "2", "residual": "128"},
+    "OSCAR 2 bits": {"channels": "oscar", "number_bits": "2"},
+    "OSCAR 2 bits, 320 whole": {"channels": "oscar", "number_bits": "2", "whole": "64+256"},
     "SnapKV 0.25": {"tokens": "snapkv", "keep_tokens": 0.25, "channels": "full"},
 }
 
