@@ -2,21 +2,24 @@
 
 `Cache.update` receives Keys but no queries, so compression runs here, at the end of each layer's
 prefill attention: the cache layer travels on the Key tensor that `update` returned. Only calls of
-ours (`rotatek.bridge.scope`) use this code, and nothing is written to a model for it: transformers'
-base classes ask here, and hooks last as long as the call does.
+ours (`rotatek.bridge.scope`) use this code: transformers' base classes ask here
+(`rotatek.bridge.process_wide`), and hooks on a model are put there once (`accepted`).
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
-from transformers import AttentionInterface, GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rotatek.bridge.cache_argument import cache_among
@@ -35,6 +38,7 @@ from rotatek.bridge.kv_sharing import lender_of
 from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
+from rotatek.bridge.process_wide import install
 from rotatek.bridge.scope import Call, current_call, is_own, own_calls
 from rotatek.bridge.state_layers import key_layers
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
@@ -119,6 +123,8 @@ class StopFlag(Protocol):
         ...
 
 
+_PUTTING: Final = threading.Lock()  # one thread at a time puts hooks on models
+_UNWATCHED: Final[WeakKeyDictionary[nn.Module, int]] = WeakKeyDictionary()  # see `_is_unwatched`
 _TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
 _QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
 _STOP: Final[ContextVar[StopFlag | None]] = ContextVar("rotatek_stop", default=None)
@@ -189,7 +195,16 @@ def is_watched() -> bool:
 
 
 def tag(key: Tensor, layer: Layer) -> Tensor:
-    """A view of `key` that carries `layer` to the attention function."""
+    """A view of `key` that carries `layer` to the attention function.
+
+    Raises:
+        ModeUnsupported: outside a call of ours, where no such function would be asked.
+    """
+    if current_call() is None:
+        raise ModeUnsupported(
+            "A layer ran with a compressed cache outside a call of its model, or another library "
+            "has put `PreTrainedModel.__call__` back. Call the whole model, or use a plain cache."
+        )
     view = key.view_as(key)
     view.rotatek_layer = layer  # type: ignore[attr-defined]
     return view
@@ -290,22 +305,6 @@ def _check_arguments(
         )
 
 
-_plain_interface: Final = AttentionInterface.get_interface
-
-
-def _interface(self: AttentionInterface, attn_implementation: str, default: Callable) -> Callable:
-    """The attention function for a module: the model's own, in calls of ours within ours."""
-    own: Callable = _plain_interface(self, attn_implementation, default)
-    return partial(rotatek_attention, own) if is_own() else own
-
-
-def _called(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-    """A call of a model, or of one inside it, with any cache or none."""
-    if getattr(cache_among(kwargs), "attends", False):
-        return _carry(model, args, kwargs)
-    return nn.Module.__call__(model, *args, **kwargs)
-
-
 @torch.compiler.disable
 def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that carries one of our caches. The outermost model passes the call to the cache,
@@ -317,7 +316,7 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
     cache.meet(model, kwargs)
     call, forward = Call(), vars(model).get("forward")
     bare = forward is None or hasattr(forward, "_torchdynamo_orig_callable")
-    bare = bare and not (model._forward_pre_hooks or model._forward_hooks)
+    bare = bare and _is_unwatched(model)
     forward = partial(type(model).forward, model) if bare else model._call_impl
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -335,9 +334,9 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
             cache.plan.forget_lent()
         return out
 
-    run = getattr(cache, "run", None) if bare and isinstance(model, GenerationMixin) else None
-    with call.going_on(), _hooked(model, getattr(cache, "plan", None), call):
-        return counted(*args, **kwargs) if run is None else run(counted, args, kwargs)
+    run = getattr(cache, "run", None) if isinstance(model, GenerationMixin) else None
+    with call.going_on():
+        return counted(*args, **kwargs) if run is None else run(counted, args, kwargs, bare)
 
 
 def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> None:
@@ -360,23 +359,25 @@ def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> No
 
 
 def accepted(model: nn.Module) -> PreTrainedModel:
-    """The model of transformers in `model`, whose calls with our caches are ours from here on.
+    """The model of transformers in `model`, whose calls with our caches are ours from here on: the
+    hooks that they need are put on it once, stay, and do nothing in other calls.
 
     Raises:
-        ModelUnsupported: where its attention is not one that compressed attention computes.
+        ModelUnsupported: where its attention is not one that compressed attention computes. The
+            model is not touched then.
     """
     inner = unwrapped(model)
-    if not _is_prepared(inner):
-        refuse_unfit(inner)
-    AttentionInterface.get_interface = _interface
-    PreTrainedModel.__call__ = _called
+    with _PUTTING:
+        if not _is_accepted(inner):
+            refuse_unfit(inner)
+            _put_hooks(inner)
+    install(_carry, rotatek_attention)
     return inner
 
 
 def prepare(model: PreTrainedModel) -> PreTrainedModel:
-    """Change a model of one's own for serving: the hooks that every prefill needs stay on it, and
-    its vision tower multiplies patches. Calls without our caches are unchanged. Safe to repeat;
-    `RotateKCache` works without it, and then leaves nothing on the model.
+    """Change a model of one's own for serving: its vision tower multiplies patches in our calls.
+    Calls without our caches are unchanged. Safe to repeat; `RotateKCache` works without it.
 
     Args:
         model: of transformers, or a wrapper around one, such as PEFT's.
@@ -386,51 +387,54 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
             model is not touched then.
     """
     inner = accepted(model)
-    if not _is_prepared(inner):
-        list(_hooks(inner, None))
-        for module in set(inner.modules()) - set(inner.get_decoder().modules()):
-            multiply_patches(module)
+    for module in set(inner.modules()) - set(inner.get_decoder().modules()):
+        multiply_patches(module)
     return model
 
 
-def _is_prepared(model: PreTrainedModel) -> bool:
+def _is_accepted(model: PreTrainedModel) -> bool:
     hooks = decoder_layers(model)[0]._forward_pre_hooks.values()
-    ours = [hook for hook in hooks if isinstance(hook, partial) and hook.func is _narrow]
-    return any(hook.args[0] is None for hook in ours)
+    return any(isinstance(hook, partial) and hook.func is _narrow for hook in hooks)
 
 
-@contextmanager
-def _hooked(model: PreTrainedModel, plan: Any, call: Call) -> Iterator[None]:
-    """Hooks of one call, where a prefill of `plan` needs some and the model is not prepared."""
-    needed = plan is not None and plan.is_open and not _is_prepared(model)
-    handles = list(_hooks(model, call)) if needed else []
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _hooks(model: PreTrainedModel, call: Call | None) -> Iterator[RemovableHandle]:
+def _put_hooks(model: PreTrainedModel) -> None:
     """Hooks that drop and record rows between decoder layers, and let a vision tower attend to all
-    its windows in one call; in `call` alone, or in every call of ours."""
-    for index, layer in enumerate(decoder_layers(model)):
+    its windows in one call. A plain call of another thread may meet one that PyTorch has not marked
+    as taking keywords yet: it does nothing there."""
+    for module in set(model.modules()) - set(model.get_decoder().modules()):
+        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
+            module.register_forward_pre_hook(_together, with_kwargs=True)
+    for index, layer in reversed(list(enumerate(decoder_layers(model)))):  # the first one is last
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
         lender = lender_of(model, attention)
-        narrow = partial(_narrow, call, index, window, attention is not None, lender)
-        yield layer.register_forward_pre_hook(narrow, with_kwargs=True)
-        yield layer.register_forward_hook(partial(_add, call, index), with_kwargs=True)
-    for module in set(model.modules()) - set(model.get_decoder().modules()):
-        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
-            yield module.register_forward_pre_hook(_together, with_kwargs=True)
+        layer.register_forward_hook(partial(_add, index), with_kwargs=True)
+        narrow = partial(_narrow, index, window, attention is not None, lender)
+        layer.register_forward_pre_hook(narrow, with_kwargs=True)
+
+
+def _is_unwatched(model: nn.Module) -> bool:
+    """Whether no module of a model has hooks of its caller's. They are searched for where any hook
+    was put on anything since they were last looked for: PyTorch numbers all of them."""
+    latest = RemovableHandle.next_id
+    if _UNWATCHED.get(model) != latest:
+        if any(_everywhere()) or any(map(is_hooked, model.modules())):
+            return False
+        _UNWATCHED[model] = latest
+    return True
+
+
+def _everywhere() -> tuple[Any, ...]:
+    """PyTorch's hooks on all modules of the process."""
+    return _modules._global_forward_pre_hooks, _modules._global_forward_hooks
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether a module has hooks that are not ours: its caller's, which see every call."""
+    """Whether a module has hooks of its caller's, which see every call: neither ours, nor those of
+    transformers, which collect what a call asks for."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    owners = (getattr(getattr(hook, "func", hook), "__module__", "") for hook in hooks)
-    return not all(owner.startswith("rotatek.") for owner in owners)
+    owners = (getattr(getattr(hook, "func", hook), "__module__", None) or "" for hook in hooks)
+    return not all(owner.startswith(("rotatek.", "transformers.")) for owner in owners)
 
 
 def arguments(module: nn.Module) -> Collection[str]:
@@ -438,14 +442,14 @@ def arguments(module: nn.Module) -> Collection[str]:
     return inspect.signature(type(module).forward).parameters
 
 
-def _together(module: Any, args: tuple, kwargs: dict[str, Any]) -> tuple | None:
+def _together(module: Any, args: tuple, kwargs: dict[str, Any] | None = None) -> tuple | None:
     """A pre-hook of vision attention, which transformers calls once a window, picture or frame:
     one call for all of them (`rotatek.bridge.packed_sequences`)."""
-    bounds = kwargs.get("cu_seqlens")
-    packs = "flash" in str(module.config._attn_implementation)  # it is one call already
-    if bounds is None or packs or "segments" in kwargs or not is_own():
+    if kwargs is None or kwargs.get("cu_seqlens") is None or "segments" in kwargs or not is_own():
         return None
-    segments = segments_of(bounds)
+    if "flash" in str(module.config._attn_implementation):  # it is one call already
+        return None
+    segments = segments_of(kwargs["cu_seqlens"])
     return args, {**kwargs, "cu_seqlens": segments.whole, "segments": segments}
 
 
@@ -459,35 +463,26 @@ def _keep_additions(cache: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "visual_pos_masks": None, "deepstack_visual_embeds": None}
 
 
-def _add(
-    call: Call | None, index: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], out: Any
-) -> Any:
+def _add(index: int, module: nn.Module, args: tuple, kwargs: Any, out: Any = None) -> Any:
     """A hook that adds the additions kept by `_keep_additions` behind layer `index`."""
-    plan = _plan_in(call, kwargs)
+    plan = getattr(cache_among(kwargs), "plan", None) if isinstance(kwargs, dict) else None
     added = None if plan is None else plan.addition(index)
     return None if added is None else out + added.to(out)
 
 
-def _plan_in(call: Call | None, kwargs: dict[str, Any]) -> Any:
-    """The plan of a layer's call; None in other calls than `call`, if that is one."""
-    mine = call is None or call is current_call()
-    return getattr(cache_among(kwargs), "plan", None) if mine else None
-
-
 def _narrow(
-    call: Call | None,
     index: int,
     window: int | None,
     attends: bool,
     lender: int | None,
     module: nn.Module,
     args: tuple,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, Any] | None = None,
 ) -> tuple | None:
     """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
     most `window` tokens, less those dropped before it, or before its `lender`; or keeps a state."""
-    plan = _plan_in(call, kwargs)
-    if plan is None or not plan.is_open:
+    plan = None if kwargs is None else getattr(cache_among(kwargs), "plan", None)
+    if kwargs is None or plan is None or not plan.is_open:
         return None
     entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     if lender is None:

@@ -134,7 +134,11 @@ class RotateKCache(RewindableCache):
         self._steps = None
 
     def run(
-        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        may_replay: bool = True,
     ) -> Any:
         """The model's forward pass on this cache: one-token steps replayed, others run normally.
 
@@ -142,11 +146,12 @@ class RotateKCache(RewindableCache):
             forward: the model's own.
             args: its positional arguments; with any, nothing is replayed.
             kwargs: the others, with this cache.
+            may_replay: whether nothing of the model has to see every call.
         """
         steps = self._steps
         if steps is None or not self._filled:
             return forward(*args, **kwargs)
-        kind = None if args else self._replayable(kwargs)
+        kind = self._replayable(kwargs) if may_replay and not args else None
         if kind is None:
             self._thaw()
             return forward(*args, **kwargs)

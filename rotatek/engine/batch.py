@@ -260,7 +260,11 @@ class RunningBatch(RewindableCache):
             layer.logical = longest
 
     def run(
-        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        may_replay: bool = True,
     ) -> Any:
         """The model's forward pass on these rows: replayed where nothing has moved since.
 
@@ -268,8 +272,9 @@ class RunningBatch(RewindableCache):
             forward: the model's own.
             args: its positional arguments.
             kwargs: the others, with this cache.
+            may_replay: whether nothing of the model has to see every call.
         """
-        wanted = self._graph is not None and self.static and self._uncaptured != self.moved
+        wanted = may_replay and self.static and self._uncaptured != self.moved
         kind = kind_of(kwargs) if wanted else None
         if self._graph is None or kind is None:
             return forward(*args, **kwargs)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from transformers import LogitsProcessorList
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
@@ -169,3 +171,33 @@ def test_nothing_keeps_a_model_alive_and_copies_run_by_their_caches(
     finally:
         gc.enable()
     assert torch.equal(said(vlm, inputs, True)[0], wanted) and len(recorded) == 1
+
+
+def test_hooks_inside_a_model_see_every_step(
+    qwen: VisionLanguageModel, picture: Picture, recorded: list
+) -> None:
+    """Put there before the answer or in its middle, on one module or on all of the process."""
+    inputs, seen = given(qwen, picture, "what is it?"), list[str]()
+    inner = qwen.model.get_decoder().layers[1].mlp
+    wanted, _ = said(qwen, inputs, True)
+    once = len(recorded)
+    with inner.register_forward_hook(lambda *_: seen.append("inner")):
+        assert torch.equal(said(qwen, inputs, True)[0], wanted)
+    with register_module_forward_pre_hook(
+        lambda one, _: seen.append("all") if one is inner else None
+    ):
+        assert torch.equal(said(qwen, inputs, True)[0], wanted)
+    assert seen == ["inner"] * NEW + ["all"] * NEW and len(recorded) == once
+    steps, handles = list[int](), list[Any]()
+
+    def late(_: Any, scores: torch.Tensor) -> torch.Tensor:
+        steps.append(len(handles))
+        if len(steps) == NEW // 2:
+            handles.append(inner.register_forward_hook(lambda *_: seen.append("late")))
+        return scores
+
+    processor = LogitsProcessorList([late])
+    assert torch.equal(said(qwen, inputs, True, logits_processor=processor)[0], wanted)
+    handles[0].remove()
+    assert seen[2 * NEW :] == ["late"] * (NEW - NEW // 2) and len(recorded) == once + 1
+    assert torch.equal(said(qwen, inputs, True)[0], wanted) and len(recorded) == once + 2
