@@ -65,7 +65,7 @@ def test_pages_come_out_in_order(picture: Picture, tmp_path: Path) -> None:
         middle = page.image.getpixel((40, 40)), image.getpixel((40, 40))
         assert all(abs(a - b) < 24 for a, b in zip(*middle, strict=True))  # type: ignore[arg-type]
     assert [one.size for one in pictures_of(path)] == [
-        page.image.size for page in pages if page.image
+        page.image and page.image.size for page in pages
     ]
 
 

@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from torch import Tensor
 from rotatek import errors
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed, prefill
 from rotatek.engine.engine import Engine
@@ -28,7 +27,6 @@ from rotatek.methods.channels import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures import Answer, Picture, Pictures
-from rotatek.pictures.indexing import made_ahead
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
@@ -134,26 +132,6 @@ def test_a_question_changes_nothing_and_a_batch_is_as_each_alone(
     again = Pictures(engine, settings, tmp_path)  # from the files
     assert [a.text for a in again.ask(names, "what?", 8)] == [a.text for a in first]
     assert again.counts == {"loaded": 3}
-
-
-def test_general_questions_weigh_and_leave_nothing(
-    engine: Engine, shown: list[Image.Image]
-) -> None:
-    """The same tokens are held whatever weighs them; what is kept of them differs."""
-    caches = [
-        read(PictureReader(engine.vlm, settings, weigh_by), shown[0])
-        for settings in (FULL, BITS)
-        for weigh_by in ("questions", "picture")
-    ]
-    held = [storage_bytes(t for _, t in cache.tensors()) for cache in caches]
-    assert held[0] == held[1]
-    assert len({cache.get_seq_length() for cache in caches}) == 1
-    for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
-        torch.testing.assert_close(a.text.opened()[0], b.text.opened()[0])
-    states = [cache.layers[0].store.read().key_planes for cache in caches[2:]]
-    assert not torch.equal(states[0].counts, states[1].counts) or not torch.equal(
-        states[0].data, states[1].data
-    )
 
 
 def test_the_same_picture_again_costs_nothing(
@@ -284,16 +262,6 @@ def test_bytes_may_be_said_in_units_and_are_bytes(engine: Engine) -> None:
             Pictures(engine, BITS, memory=given)  # type: ignore[arg-type]
 
 
-def test_forgotten_is_gone(engine: Engine, shown: list[Image.Image], tmp_path: Path) -> None:
-    for folder in (None, tmp_path):
-        pictures = Pictures(engine, BITS, folder)
-        page: Picture = pictures.add(shown[0])
-        pictures.forget(page)
-        assert pictures.names() == [] and pictures.find(page.name) is None
-        with pytest.raises(errors.UserError, match="Add it again"):
-            pictures.ask(page, "what?")
-
-
 def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Image.Image]) -> None:
     """A batch of pictures draws as each picture does by itself."""
     pictures, own = Pictures(engine, FULL), Sampling(temperature=1.0, seed=6)
@@ -347,30 +315,3 @@ def test_a_copy_is_a_cache_of_its_own(
     torch.testing.assert_close(out.logits[:, -1].float(), wanted, atol=1e-4, rtol=1e-4)
     for (_, tensor), was in zip(cache.tensors(), before, strict=True):
         assert torch.equal(tensor, was)
-
-
-def test_what_is_made_ahead_comes_in_order_and_ends_in_order() -> None:
-    made, ended = list[int](), threading.Event()
-
-    def items() -> Generator[int]:
-        try:
-            for number in range(4):
-                made.append(number)
-                yield number
-            raise ValueError("the fifth")
-        finally:
-            ended.set()
-
-    found = list[int]()
-    with pytest.raises(ValueError, match="the fifth"):
-        for number in made_ahead(items()):
-            found.append(number)
-            assert len(made) <= number + 2
-    assert found == made == [0, 1, 2, 3] and ended.is_set()
-    made.clear()
-    ended.clear()
-    some = made_ahead(items())
-    assert next(some) == 0
-    some.close()  # waits for the one that is being made
-    assert ended.is_set() and len(made) <= 2
-    assert list(made_ahead(one for one in "")) == []

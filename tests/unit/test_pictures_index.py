@@ -186,35 +186,25 @@ def test_a_name_is_printed_in_one_line(
     assert len(told) == 6 and sum("two\nlines.png" in page for page in told) == 1
 
 
-def test_an_interrupted_index_goes_on(folder: Path, tmp_path: Path, picture: Picture) -> None:
+def test_an_index_that_a_full_disk_ended_goes_on(
+    folder: Path, tmp_path: Path, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     (folder / "pages.pdf").write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
     pictures = Pictures(tiny_qwen(), Settings.of(smaller=8), tmp_path / "store")
     files = files_of([folder])
-    for count, _ in enumerate(index(pictures, files), 1):
-        if count == 3:  # one.png and two pages of the PDF
-            break
-    assert pictures.counts["read"] in (3, 4)  # the next page is read while one is written
+    with monkeypatch.context() as patch, pytest.raises(errors.StorageFull):
+        for count, _ in enumerate(index(pictures, files), 1):
+            if count == 3:  # one.png and two pages of the PDF
+                patch.setattr(os, "fsync", full)
+    assert 3 <= len(pictures.names()) < 5
     again = Pictures(pictures.engine, Settings.of(smaller=8), tmp_path / "store")
     found = list(index(again, files))
     fresh = [page.fresh for page in found].count(True)
     assert fresh == again.counts["read"] == 5 - pictures.counts["read"]
     assert all(page.picture is not None for page in found) and len(found) == 5
-
-
-def test_a_full_disk_ends_the_index_in_one_sentence(
-    folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("index", folder / "one.png", "--store", tmp_path / "store")
-    capsys.readouterr()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert run("index", folder, "--store", tmp_path / "store") == 2
-    assert capsys.readouterr().err.splitlines()[-1] == errors.StorageFull.sentence
-    monkeypatch.undo()
-    assert len(PictureStore(tmp_path / "store").names()) == 1
 
 
 def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Capture) -> None:
