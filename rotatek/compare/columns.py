@@ -15,11 +15,6 @@ UNCOMPRESSED: Final = "Uncompressed"
 QUARTER: Final = 0.25  # of the channels, where the settings leave none out
 
 
-def default_pruner() -> type[TokenPruner]:
-    """The first registered pruner that drops tokens."""
-    return next(pruner for pruner in TOKENS.values() if pruner.stage != "nowhere")
-
-
 def pruners() -> list[type[TokenPruner]]:
     """Registered pruners that drop tokens."""
     return [pruner for pruner in TOKENS.values() if pruner.stage != "nowhere"]
@@ -47,7 +42,7 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
         settings by short names: "baseline", "fastv only", "rotatek", "spark", "think".
     """
     budget = chosen.nominal_kv
-    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    pruner = chosen.tokens if chosen.prunes_tokens else pruners()[0]()
     columns = {"baseline": BASELINE}
     alone = pruner.with_keep(_share(budget, 1.0))
     columns[f"{pruner.name} only"] = Settings(tokens=alone, channels=Full())

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek.cache.rotatek_cache import cache_bytes, release
-from rotatek.compare.columns import default_pruner, paper_form, pruners, reducers
+from rotatek.compare.columns import paper_form, pruners, reducers
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.full import Full
@@ -104,7 +104,7 @@ def _within(
     fits = [place for place, size in enumerate(sizes) if size <= SLACK * budget]
     shares = {place: partial(_with_share, least[place]) for place in fits}
     found = {place: plain[place] for place in fits} | search(shares, SMALLEST)
-    first = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    first = chosen.tokens if chosen.prunes_tokens else pruners()[0]()
     others = [kind() for kind in pruners() if kind.of_paper and kind.name != first.name]
     for pruner in (first, *others):
         left = [place for place in range(len(least)) if place not in found]

@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 from kernels.reference import Text, Visual, opened, project_query
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.inspect.answer_rows import AnswerRows
+from rotatek.inspect.trace import AnswerRows
 
 READING = 2 / 3  # the share of the layers that come before those that read off the picture
 

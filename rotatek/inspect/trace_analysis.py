@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rotatek.inspect.trace import Floats, Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
-from rotatek.methods.channels.base import Axes, HeadStates
+from rotatek.methods.channels.base import Axes
 from rotatek.methods.shares import channels_kept
 
 BEYOND: Final = -1.0  # where a layer has fewer heads than another, or its heads fewer channels
@@ -102,12 +102,7 @@ def attention_view(
     """The attention of the query that chose token `trace.steps[step]` of the answer."""
     states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
     k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
-    return _attention(states, axes, trace.query(layer, head, step), k)
-
-
-def _attention(states: HeadStates, axes: Axes, query: Tensor, k: int) -> AttentionView:
-    """Scores of query rows [G, d] against a head's full Keys, and against its first k channels."""
-    scale = states.keys.shape[-1] ** -0.5
+    query, scale = trace.query(layer, head, step), states.keys.shape[-1] ** -0.5  # [G, d]
     exact = (query @ states.keys.T) * scale  # [G, n]
     kept = (states.keys - states.mean) @ axes.basis[:, :k]  # [n, k]
     small = (query @ axes.basis[:, :k]) @ kept.T

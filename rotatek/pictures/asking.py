@@ -113,8 +113,11 @@ class Asker:
             for place, row in self._fed(read, ids, max_new_tokens, stop, failed).items():
                 row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
                 rows[place] = row
-            if rows:
-                self._join(rows, failed)
+            try:
+                if rows:
+                    self.engine.scheduler.join(list(rows.values()))
+            except Exception as error:  # none of them, where memory runs out
+                failed |= dict.fromkeys(rows, _said(error))
             return [
                 self._answer(name, rows.get(place), failed.get(place, ""))
                 for place, (name, _) in enumerate(held)
@@ -162,8 +165,11 @@ class Asker:
         Raises:
             Stopped: where `stop` is set while they wait.
         """
-        text = len(caches) * self.vlm.full_bytes(tokens, states=0)
-        lease = self.engine.admission.ask(sum(map(self._bytes, caches)) + text)
+        most = len(caches) * self.vlm.full_bytes(tokens, states=0)
+        for cache in caches:
+            opened = self.vlm.full_bytes(cache.notes.tokens) if self.opens else 0
+            most += max(cache.bytes().total, opened)
+        lease = self.engine.admission.ask(most)
         rows: dict[int, Row] = {}
         try:
             while not lease.admitted:
@@ -175,11 +181,6 @@ class Asker:
             for row in rows.values():
                 release(row.cache)
             lease.release()
-
-    def _bytes(self, cache: RotateKCache) -> int:
-        """About the bytes that a page takes while it answers."""
-        own = cache.bytes().total
-        return max(own, self.vlm.full_bytes(cache.notes.tokens)) if self.opens else own
 
     def _fed(
         self,
@@ -254,13 +255,6 @@ class Asker:
         )  # fmt: skip
         row.start(logits, max_new_tokens, stop, watched=recorder is not None)
         return row
-
-    def _join(self, rows: dict[int, Row], failed: dict[int, str]) -> None:
-        """Add rows to the running batch; none of them where memory runs out."""
-        try:
-            self.engine.scheduler.join(list(rows.values()))
-        except Exception as error:
-            failed |= dict.fromkeys(rows, _said(error))
 
     def _answer(self, name: str, row: Row | None, error: str) -> Answer:
         """One row's answer, awaited."""

@@ -4,7 +4,7 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Final
 
@@ -67,12 +67,10 @@ class Picture:
         Raises:
             PictureDamaged: where some are missing.
         """
-        names = ("name", "pages", "tokens", "visual_tokens", "cache_bytes", "full_bytes")
         try:
             width, height = facts["size"]
-            told = {name: facts[name] for name in names}
-            told["photo"] = bool(facts.get("photo"))  # older stores do not know
-            return cls(size=(width, height), file_bytes=facts.get("file_bytes", 0), **told)
+            told = {one.name: facts[one.name] for one in fields(cls)}
+            return cls(**told | {"size": (width, height)})
         except (KeyError, TypeError, ValueError) as error:
             raise PictureDamaged from error
 
@@ -221,21 +219,16 @@ class Pictures:
     def _keep(self, name: str, cache: RotateKCache, photo: bool, draft: Draft | None) -> Picture:
         """Note a picture's figures, and write it where there is a folder."""
         notes: PictureNotes = cache.notes
-        facts = {
-            "name": name,
-            "size": list(notes.size),
-            "pages": notes.pages,
-            "tokens": notes.tokens,
-            "visual_tokens": notes.visual_tokens,
-            "cache_bytes": cache.bytes().total,
-            "full_bytes": self.engine.vlm.full_bytes(notes.tokens),
-            "photo": photo,
-        }
+        full = self.engine.vlm.full_bytes(notes.tokens)
+        told = Picture(
+            name, notes.size, notes.pages, notes.tokens, notes.visual_tokens,
+            cache.bytes().total, full, photo=photo,
+        )  # fmt: skip
         if self.store is None or draft is None:
             with self._guard:
-                self._told[name] = Picture.of(facts)
-            return self._told[name]
-        facts = self.store.write(name, draft.write, facts)
+                self._told[name] = told
+            return told
+        facts = self.store.write(name, draft.write, asdict(told))
         if self.disk is not None:
             gone = self.store.make_room(self.disk, name)
             with self._guard:

@@ -54,7 +54,7 @@ class PictureNotes:
     next_position: Tensor
     tokens: int
     visual_tokens: int
-    size: tuple[int, ...]
+    size: tuple[int, int]
     pages: int
     grids: tuple[Grid, ...]
 

@@ -71,9 +71,18 @@ class PictureStore:
             if described is None:
                 raise StoreForeign
             self._begin(own, described)
-        self.described = _checked(own)
-        if described is not None:
-            _check_same(self.described, described)
+        versions = {"store": VERSION, "cache": cache_file.VERSION}
+        self.described = _read_json(own) or {}
+        if not isinstance(self.described.get("versions"), dict):
+            raise StoreDamaged
+        if self.described["versions"] != versions:
+            raise StoreVersion
+        wanted = json.loads(json.dumps(described or {}, default=str))
+        differ = {name for name, value in wanted.items() if self.described.get(name) != value}
+        if "model" in differ:
+            raise StoreOfAnotherModel
+        if differ - {"model_name"}:
+            raise StoreOfOtherSettings
 
     def _begin(self, own: Path, described: Mapping[str, Any]) -> None:
         """Make a new store; where several processes do so at once, the first one's description
@@ -263,25 +272,6 @@ def writing() -> Iterator[None]:
         raise (StorageFull if error.errno in _FULL else StoreUnwritable) from error
 
 
-def _checked(own: Path) -> Facts:
-    """A store's description."""
-    described = _read_json(own)
-    if described is None or not isinstance(described.get("versions"), dict):
-        raise StoreDamaged
-    if described["versions"] != {"store": VERSION, "cache": cache_file.VERSION}:
-        raise StoreVersion
-    return described
-
-
-def _check_same(here: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse a store of another model, version or settings."""
-    wanted = json.loads(json.dumps(wanted, default=str))
-    if here.get("model") != wanted.get("model"):
-        raise StoreOfAnotherModel
-    if any(here.get(key) != value for key, value in wanted.items() if key != "model_name"):
-        raise StoreOfOtherSettings
-
-
 def _read_json(path: Path) -> Facts | None:
     """A JSON object, or None where there is none that can be read."""
     try:
@@ -305,20 +295,15 @@ def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) 
                     os.link(draft, path)
             else:
                 os.replace(draft, path)
-            _flush_names(path.parent)
+            with suppress(OSError):  # the folder's names, where the system can
+                number = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def _flush_names(folder: Path) -> None:
-    """Flush a folder's names to the disk, where the system can."""
-    with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def _digest(content: bytes) -> str:

@@ -19,8 +19,7 @@ from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
-from rotatek.inspect.answer_rows import MAX_STEPS
-from rotatek.inspect.trace import Trace, TraceRecorder
+from rotatek.inspect.trace import MAX_STEPS, Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK, ThinK
 from rotatek.methods.channels.base import LayerStates, full_visual
 from rotatek.methods.channels.store import Store

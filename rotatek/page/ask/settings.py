@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.compare.columns import at_budget, default_pruner, titled
+from rotatek.compare.columns import at_budget, pruners, titled
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept, tokens_kept
@@ -36,7 +36,7 @@ def columns_of(
     Raises:
         SettingError: for a name or a number that there is not.
     """
-    pruner = chosen.tokens if chosen.prunes_tokens else default_pruner()()
+    pruner = chosen.tokens if chosen.prunes_tokens else pruners()[0]()
     rivals = [at_budget(chosen, pruner, name) for name in others[:MOST_OTHERS]]
     return titled(chosen, [Settings.of(smaller=times), *rivals])
 
