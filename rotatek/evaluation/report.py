@@ -115,7 +115,8 @@ def _record(
         float(np.mean([one.same for one in answers])),
         float(np.mean([one.bytes / one.full_bytes for one in answers])),
         float(np.mean([one.whole_tokens for one in answers])),
-        float(np.mean(kls)), *map(float, np.quantile(kls, (0.5, 0.99))), float(np.mean(choices)),
+        float(np.mean(kls)), float(np.median(kls)), float(np.quantile(kls, 0.99)),
+        float(np.mean(choices)),
     )  # fmt: skip
 
 

@@ -7,16 +7,23 @@ conversations run at a time, and the engine decodes the rows of all of them in o
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
+from transformers.cache_utils import Cache
+
+from rotatek.bridge.state_layers import key_layers
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
+from rotatek.engine.sequences import Sequence
+from rotatek.engine.store_tensors import taken_apart
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.forced import Divergence, divergences
@@ -24,6 +31,7 @@ from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
+from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
@@ -31,10 +39,46 @@ from rotatek.models.memory import is_out_of_memory
 AT_ONCE: Final = {"cuda": 8}  # conversations; one on a processor, whose cores one keeps busy
 
 
-def engine_for(vlm: VisionLanguageModel, suite: Suite) -> Engine:
+class EvaluationEngine(Engine):
+    """An engine whose steps read rebuilt states where a store would rebuild them in every step.
+
+    Rivals unpack their codes layer by layer, in calls of their own. Here their stores wait while a
+    row answers, and what they would rebuild is in the batch: answers are the same, and rows share
+    one attention call.
+    """
+
+    def __init__(self, vlm: VisionLanguageModel, limits: Limits) -> None:
+        super().__init__(vlm, limits=limits)
+        self._waiting: WeakKeyDictionary[Cache, list[Store]] = WeakKeyDictionary()
+
+    def _join(self, columns: list[Sequence]) -> list[Sequence]:
+        for cache in (column.cache for column in columns):
+            stores = [layer.store for layer in key_layers(cache)] if _is_apart(cache) else []
+            if stores:
+                self._waiting[cache] = stores
+                for layer, store in zip(key_layers(cache), stores, strict=True):
+                    layer.store = Store(store.read())
+        return super()._join(columns)
+
+    def put_back(self, conversation: Conversation) -> None:
+        """Give the stores that waited back to a conversation's caches, whose rows have answered."""
+        for column in conversation.columns:
+            stores = self._waiting.pop(column.cache, None)
+            if stores is not None:
+                for layer, store in zip(key_layers(column.cache), stores, strict=True):
+                    layer.store = store
+
+
+def _is_apart(cache: Cache) -> bool:
+    return isinstance(cache, RotateKCache) and all(
+        layer.store is not None and taken_apart(layer.store) is None for layer in key_layers(cache)
+    )
+
+
+def engine_for(vlm: VisionLanguageModel, suite: Suite) -> EvaluationEngine:
     """An engine that answers all of a picture's questions in one conversation."""
     turns = max(map(len, suite.pictures.values()))
-    return Engine(vlm, limits=Limits(turns=turns, max_new_tokens=LONG_TOKENS))
+    return EvaluationEngine(vlm, Limits(turns=turns, max_new_tokens=LONG_TOKENS))
 
 
 class Run:
@@ -55,7 +99,7 @@ class Run:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EvaluationEngine,
         suite: Suite,
         settings: Mapping[str, Settings],
         path: Path,
@@ -89,7 +133,7 @@ class Run:
         return {picture: names for picture, names in owed.items() if names}
 
     def answer(
-        self, owed: Mapping[str, Sequence[str]], limit_s: float | None = None, at_once: int = 0
+        self, owed: Mapping[str, list[str]], limit_s: float | None = None, at_once: int = 0
     ) -> Iterator[int]:
         """Ask what is `missing`, and append each picture's answers as they are complete.
 
@@ -121,7 +165,7 @@ class Run:
             pool.shutdown()
             self._stop.clear()
 
-    def _picture(self, picture: str, names: Sequence[str]) -> list[Answer]:
+    def _picture(self, picture: str, names: list[str]) -> list[Answer]:
         """All answers about one picture; none where it cannot be asked.
 
         Settings are asked in halves where memory runs out, and to find the one that the model does
@@ -153,7 +197,7 @@ class Run:
         return [one for one in found.values() if one.setting in names]
 
     def _try(
-        self, picture: str, names: Sequence[str], found: dict[tuple[str, str], Answer]
+        self, picture: str, names: list[str], found: dict[tuple[str, str], Answer]
     ) -> UserError | None:
         """Add the answers of some settings to those `found`; or why they could not be given."""
         try:
@@ -165,7 +209,7 @@ class Run:
             return error.with_traceback(None)  # or its frames would hold tensors
         return None
 
-    def _conversation(self, picture: str, names: Sequence[str]) -> list[Answer]:
+    def _conversation(self, picture: str, names: list[str]) -> list[Answer]:
         """A picture's questions in a row, under each of some settings."""
         image, conversation = self.suite.picture(picture), Conversation()
         columns = {name: self.settings[name] for name in names}
@@ -184,19 +228,20 @@ class Run:
                     events = self.engine.follow(conversation, text, one.new_tokens, self._stop)
                 for answer in self._answers(one, turn, events):
                     found[answer.setting, turn] = answer
+                self.engine.put_back(conversation)
                 said.append(list(conversation.columns[0].tokens))
         finally:
             conversation.close()
         for name, later in self._divergences(request, said, texts[1:], columns):
-            for turn, one in enumerate(later, 2):
-                found[name, turn] = found[name, turn]._replace(**one._asdict())
+            for turn, measured in enumerate(later, 2):
+                found[name, turn] = found[name, turn]._replace(**measured._asdict())
         return list(found.values())
 
     def _divergences(
         self,
         request: Request,
-        said: Sequence[Sequence[int]],
-        later: Sequence[str],
+        said: list[list[int]],
+        later: list[str],
         columns: Mapping[str, Settings],
     ) -> list[tuple[str, list[Divergence]]]:
         """Of every column; arguments as of `divergences`.

@@ -175,7 +175,7 @@ def test_later_questions_meet_the_cache_that_the_first_one_left(
     found = {
         (one.question, one.setting): one for one in read(run(model, suite, tmp_path / "a").path)
     }
-    engine = Engine(model)
+    engine = Engine(model)  # rivals rebuild their states in every step
     first, second = suite.pictures["b.png"]
     for name, settings in SETTINGS.items():
         conversation = Conversation()
