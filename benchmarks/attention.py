@@ -20,8 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.paper import attend_paper
 from benchmarks.timing import capture, interleaved, layers_for, read_bandwidth, read_only
 from kernels.attention_launch import attend_triton
+from kernels.packed_attention_launch import attend_packed
 from kernels.planes import GRANULE, TILE, Planes, depths_of, granules, samples
-from kernels.reference import Text, Visual, attend_reference
+from kernels.reference import Narrow, Packed, Text, Visual, attend_reference
 
 Counts = tuple[tuple[int, ...], ...]  # channels with a digit of each level; heads take turns
 DIGITS: Final[dict[str, tuple[Counts, Counts]]] = {  # of the Keys and of the Values
@@ -74,34 +75,32 @@ def ends(shape: Shape, generator: torch.Generator) -> tuple[Tensor, Text]:
     return q, Text(keys, values)
 
 
-def channels(k: int, shape: Shape, generator: torch.Generator) -> tuple[Tensor, Visual, Text]:
+def channels(k: int, shape: Shape, generator: torch.Generator) -> tuple[Tensor, Narrow, Text]:
     """k rotated Key channels, and whole Values."""
     grid, d = (shape.B, shape.Hkv), shape.d
     q, text = ends(shape, generator)
     basis = torch.linalg.qr(draw(generator, d, k).float())[0].to(BF16)
-    visual = Visual(
+    visual = Narrow(
         draw(generator, *grid, shape.N, k), draw(generator, *grid, shape.N, d),
         basis=basis.expand(*grid, d, k).contiguous(), mean=draw(generator, *grid, d) / 8,
     )  # fmt: skip
     return q, visual, text
 
 
-def dense(shape: Shape, generator: torch.Generator) -> tuple[Tensor, Visual, Text]:
+def dense(shape: Shape, generator: torch.Generator) -> tuple[Tensor, Narrow, Text]:
     """Whole Keys and Values in one buffer with the text's, as all dense kernels read them."""
     q, text = ends(shape, generator)
     size = (shape.B, shape.Hkv, shape.N + shape.M, shape.d)
-    whole = Visual(draw(generator, *size), draw(generator, *size))
+    whole = Narrow(draw(generator, *size), draw(generator, *size))
     return q, whole, Text(text.keys[:, :, :0], text.values[:, :, :0])
 
 
-def digits(name: str, shape: Shape, generator: torch.Generator) -> tuple[Tensor, Visual, Text]:
+def digits(name: str, shape: Shape, generator: torch.Generator) -> tuple[Tensor, Packed, Text]:
     """Random digits in int8 bases."""
     q, text = ends(shape, generator)
-    none = draw(generator, shape.B, shape.Hkv, 0, 0)
-    means = (draw(generator, shape.B, shape.Hkv, shape.d) / 8 for _ in range(2))
-    visual = Visual(none, none, mean=next(means), value_mean=next(means), tokens=shape.N)
+    mean, shift = (draw(generator, shape.B, shape.Hkv, shape.d) / 8 for _ in range(2))
     keys, values = (planes(counts, shape, generator) for counts in DIGITS[name])
-    return q, visual._replace(key_planes=keys, value_planes=values), text
+    return q, Packed(keys, values, shape.N, None, mean, shift), text
 
 
 def planes(counts: Counts, shape: Shape, generator: torch.Generator) -> Planes:
@@ -122,7 +121,7 @@ def planes(counts: Counts, shape: Shape, generator: torch.Generator) -> Planes:
     )  # fmt: skip
 
 
-def library(backend: SDPBackend, q: Tensor, visual: Visual, text: Text, scale: float) -> Tensor:
+def library(backend: SDPBackend, q: Tensor, visual: Narrow, text: Text, scale: float) -> Tensor:
     """PyTorch's attention with one backend, one query token, no mask, grouped heads."""
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(
@@ -135,7 +134,7 @@ def arms_of(k: list[int], mixes: list[str], d: int = 128) -> dict[str, Arm]:
     found = {f"k={each}": Arm(attend_triton, partial(channels, each), 2 * (each + d)) for each in k}
     for name in mixes:
         size = sum(sum(map(sum, side)) / len(side) / 4 for side in DIGITS[name])
-        found[f"digits {name}"] = Arm(attend_triton, partial(digits, name), size)
+        found[f"digits {name}"] = Arm(attend_packed, partial(digits, name), size)
     found["our dense"] = Arm(attend_triton, dense, 4 * d)
     for name, backend in zip(
         DENSE[1:], (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION), strict=True
@@ -153,11 +152,10 @@ def gap(arm: Arm, layer: tuple[Tensor, Visual, Text], scale: float) -> float:
     for row in {0, len(q) - 1}:
         keep = torch.tensor([row], device=q.device)
         fields: dict[str, Any] = {
-            name: part[keep] for name, part in visual._asdict().items() if isinstance(part, Tensor)
+            name: samples(part, keep) if isinstance(part, Planes) else part[keep]
+            for name, part in visual._asdict().items()
+            if isinstance(part, Tensor | Planes)
         }
-        for name in ("key_planes", "value_planes"):
-            if getattr(visual, name) is not None:
-                fields[name] = samples(getattr(visual, name), keep)
         own = Text(text.keys[keep], text.values[keep])
         want = attend_reference(q[keep], visual._replace(**fields), own, scale)
         worst = max(worst, float((got[keep].float() - want.float()).abs().max()))

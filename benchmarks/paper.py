@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.reference import Text, Visual
+from kernels.reference import Narrow, Text
 
 LOG2_E = 1.4426950408889634
 BLOCK_N = 64
@@ -91,7 +91,7 @@ def _full_merge_kernel(
     tl.store(p_out + row * D + o_d, (b_acc / (b_l + 1e-20)).to(p_out.dtype.element_ty))
 
 
-def attend_paper(q: Tensor, visual: Visual, text: Text, scale: float) -> Tensor:
+def attend_paper(q: Tensor, visual: Narrow, text: Text, scale: float) -> Tensor:
     """Decode attention the paper's way; contiguous inputs, no lengths, T = 1."""
     B, Hq, _, d = q.shape
     N, M, k = visual.keys.shape[2], text.keys.shape[2], visual.keys.shape[-1]

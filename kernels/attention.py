@@ -193,7 +193,7 @@ def split_kernel(
 )  # fmt: skip
 def joined_kernel(
     p_q, p_keys, p_values, p_lengths, p_basis, p_index, p_text_keys, p_text_values, p_text_lengths,
-    p_mean, p_value_mean, p_acc, p_max, p_sum, d_keys, d_values,
+    p_mean, p_acc, p_max, p_sum, d_keys, d_values,
     s_qb, s_qh,
     s_kb, s_kh, s_kn, s_vb, s_vh, s_vn, s_rb, s_rh, s_rd, s_rk,
     s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
@@ -234,10 +234,6 @@ def joined_kernel(
             i_b, i_h, i_bh, lo, hi, N, visual_step, m_g, scale_log2,
             GP, D, DP, K, KP1, KP2, TT, PT, KPREC, BLOCK_N, STAGES, False, PDL, WIDEN,
         )  # fmt: skip
-        if p_value_mean is not None:
-            p_shift = p_value_mean + i_bh * D + o_d
-            b_shift = tl.load(p_shift, mask=o_d < D, other=0.0).to(tl.float32)
-            b_acc += b_shift[:, None] * b_l[None, :]
         if p_mean is not None:  # q . mu adds the same to every visual score
             m_q = (o_d < D)[:, None] & m_g[None, :]
             b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)

@@ -17,19 +17,17 @@ from .attention import joined_kernel, split_kernel
 from .merge import merge_kernel
 from .packed_attention_launch import (
     LOG2_E,
+    MOST_PROGRAMS,
+    MOST_ROWS,
     TYPES,
-    WIDEST,
     Partials,
-    attend_planes,
     merge_joined,
     partials_of,
+    refused,
 )
 from .plan import Config, Plan, Work, device_facts, layout, padded, unit
-from .planes import samples
-from .reference import WIDEST_HEAD, Text, Unsupported, Visual
+from .reference import Narrow, Text, Unsupported
 
-MOST_ROWS = 4096  # new tokens that one launch attends to, over all samples
-MOST_PROGRAMS = 65535  # rows times Key heads of a launch
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
 
 
@@ -43,36 +41,18 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.contiguous()
 
 
-def refusal(q: Tensor, visual: Visual | None, text: Text) -> str | None:
+def refusal(q: Tensor, visual: Narrow | None, text: Text) -> str | None:
     """Why the kernel cannot compute this call; None when it can."""
     if q.shape[2] != 1:
         return "more than one query token"
-    if q.shape[1] // text.keys.shape[1] > 64:
-        return "more than 64 query heads a key head"
-    if q.shape[-1] > WIDEST_HEAD:
-        return f"head width above {WIDEST_HEAD}"
-    packed = visual is not None and visual.key_planes is not None
-    if visual is not None and not packed and not visual.keys.shape[-1]:
+    if visual is not None and not visual.keys.shape[-1]:
         return "no channel left"
-    if packed and max(visual.key_planes.widest, visual.value_planes.widest) > WIDEST:
-        return "too many bits a token for planes"
-    if packed and q.dtype == torch.float32:  # its sums of digits would err by up to 3e-4
-        return "channels of a few bits under float32 queries"
-    stored = [text.keys, text.values]
-    if visual is not None and not packed:
-        stored += [visual.keys, visual.values]
-    if any(t.dtype not in TYPES for t in [q, *stored]):
-        return "a type the kernel does not read"
-    if any(t.dtype != q.dtype for t in stored):
-        return "cache and query of different types"
-    if visual is not None and visual.value_basis is not None:
-        return "digits that are unpacked"
-    return None
+    return refused(q, [*text[:2], *(visual or ())[:2]])
 
 
 def attend_triton(
     q: Tensor,
-    visual: Visual | None,
+    visual: Narrow | None,
     text: Text,
     scale: float,
     config: Config | None = None,
@@ -89,7 +69,7 @@ def attend_triton(
         visual: the compressed tokens, or None.
         text: the others.
         scale: factor of the scores.
-        config: overrides the table, for benchmarks and tests; not for planes.
+        config: overrides the table, for benchmarks and tests.
         splits: number of visual splits; the plan's by default.
         pdl: whether the kernel may start before the previous one has ended; by default from sm_90
             on.
@@ -100,54 +80,39 @@ def attend_triton(
     reason = refusal(q, visual, text)
     if reason:
         raise Unsupported(reason)
-    if visual is not None and visual.key_planes is not None and visual.tokens:
-        text = text._replace(keys=unit(text.keys), values=unit(text.values))
-        return attend_planes(unit(q), visual, text, scale, splits=splits, pdl=pdl)
-    if visual is None or _tokens(visual) == 0:  # text alone is a dense cache
-        visual = Visual(text.keys, text.values, text.lengths, fresh=True)
+    if visual is None or visual.tokens == 0:  # text alone is a dense cache
+        visual = Narrow(text.keys, text.values, text.lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0])
     return _launch(q, visual, text, scale, config, splits, pdl)
 
 
-def attend_rows(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
+def attend_rows(q: Tensor, visual: Narrow | None, text: Text, scale: float) -> Tensor:
     """Attention of several new tokens: each is a row of its own, with a text that ends at it.
 
-    Rows of a sample read the same words of planes and the same bases, which then lie in the cache.
-    Over planes that is one launch and its merge. Elsewhere tables are repeated.
+    Rows of a sample read the same tokens, which then lie in the cache; tables are repeated.
 
     Args:
         q: [B, Hq, T, d].
-        visual: planes, or any compressed tokens of one sample, or None.
+        visual: the compressed tokens of one sample, or None.
         text: the others.
         scale: factor of the scores.
 
     Raises:
-        Unsupported: for several samples without planes, or where `refusal` says so.
+        Unsupported: for several samples with visual tokens, or where `refusal` says so.
     """
-    B, Hq, T, d = q.shape
-    packed = visual is not None and visual.key_planes is not None and visual.tokens
-    if B > 1 and visual is not None and visual.key_planes is None:
+    B, T = q.shape[0], q.shape[2]
+    if B > 1 and visual is not None:
         raise Unsupported("several new tokens of samples without planes")
     step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * text.keys.shape[1])))
-    work = _rows_of_planes if packed else _rows_apart
     found = [
-        work(q[:, :, first : first + step], visual, text, scale, max(0, T - first - step))
+        _rows(q[:, :, first : first + step], visual, text, scale, max(0, T - first - step))
         for first in range(0, T, step)
     ]
     return found[0] if len(found) == 1 else torch.cat(found, 2)
 
 
-def _rows_of_planes(q: Tensor, visual: Visual, text: Text, scale: float, ahead: int) -> Tensor:
-    """Attention of new tokens [B, Hq, T, d] over planes, in one launch and its merge."""
-    reason = refusal(q[:, :, :1], visual, text)
-    if reason:
-        raise Unsupported(reason)
-    text = text._replace(keys=unit(text.keys), values=unit(text.values))
-    return attend_planes(unit(q), visual, text, scale, ahead=ahead)
-
-
-def _rows_apart(q: Tensor, visual: Visual | None, text: Text, scale: float, ahead: int) -> Tensor:
-    """The same over other tokens: each row is a sample, with tables and lengths of its own."""
+def _rows(q: Tensor, visual: Narrow | None, text: Text, scale: float, ahead: int) -> Tensor:
+    """Attention of some of them, as samples of their own; ahead: tokens of the text behind them."""
     B, Hq, T, d = q.shape
     ends = text.lengths
     if ends is None:
@@ -156,38 +121,21 @@ def _rows_apart(q: Tensor, visual: Visual | None, text: Text, scale: float, ahea
     behind = torch.arange(T - 1 + ahead, ahead - 1, -1, device=q.device).repeat(B)
     lengths = (ends[rows] - behind).clamp(min=1).int()  # rows of padding are not read
     own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
-    queries = q.transpose(1, 2).reshape(B * T, Hq, 1, d)
-    out = attend_triton(queries, _visual_rows(visual, rows), own, scale)
+    if visual is not None:
+        found = {
+            name: part[rows]  # contiguous, as kernels read tables
+            for name, part in visual._asdict().items()
+            if isinstance(part, Tensor) and name not in ("keys", "values")
+        }
+        keys, values = _repeated(visual.keys, rows), _repeated(visual.values, rows)
+        visual = visual._replace(**found, keys=keys, values=values, fresh=True)
+    out = attend_triton(q.transpose(1, 2).reshape(B * T, Hq, 1, d), visual, own, scale)
     return out.view(B, T, Hq, d).transpose(1, 2)
 
 
 def _repeated(states: Tensor, rows: Tensor) -> Tensor:
     """The samples `rows` of [B, ...]; a view of a single one."""
     return states.expand(len(rows), *states.shape[1:]) if len(states) == 1 else states[rows]
-
-
-def _visual_rows(visual: Visual | None, rows: Tensor) -> Visual | None:
-    """The visual tokens of the samples `rows`: tables are repeated, numbers are not."""
-    if visual is None:
-        return None
-    keys, values = visual.key_planes, visual.value_planes
-    if keys is not None and values is not None:
-        visual = visual._replace(
-            key_planes=samples(keys, rows),
-            value_planes=samples(values, rows),
-        )
-    found = {
-        name: part[rows]  # contiguous, as kernels read tables
-        for name, part in visual._asdict().items()
-        if isinstance(part, Tensor) and name not in ("keys", "values")
-    }
-    for name in ("keys", "values"):
-        found[name] = _repeated(getattr(visual, name), rows)
-    return visual._replace(**found, fresh=True)  # tables were written just now
-
-
-def _tokens(visual: Visual) -> int:
-    return visual.keys.shape[2] if visual.key_planes is None else visual.tokens
 
 
 def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescriptor | None, ...]:
@@ -213,7 +161,7 @@ class _Call:
     """One call, ready to launch: contiguous where the kernels need it, laid out on its device."""
 
     q: Tensor
-    visual: Visual
+    visual: Narrow
     text: Text
     scale: float
     config: Config
@@ -227,14 +175,15 @@ class _Call:
 
 
 def _ready(
-    q: Tensor, visual: Visual, text: Text, pdl: bool | None
-) -> tuple[Tensor, Visual, Text, bool]:
+    q: Tensor, visual: Narrow, text: Text, pdl: bool | None
+) -> tuple[Tensor, Narrow, Text, bool]:
     """The tensors as the kernels read them, and whether they may be read early."""
     given = visual
     visual = visual._replace(
         keys=unit(visual.keys),
         values=unit(visual.values),
-        **{name: _contiguous(getattr(visual, name)) for name in _CONTIGUOUS},
+        index=_contiguous(visual.index),
+        mean=_contiguous(visual.mean),
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
     text = text._replace(keys=unit(text.keys), values=unit(text.values))
@@ -242,12 +191,9 @@ def _ready(
     return unit(q), visual, text, early and not fresh
 
 
-_CONTIGUOUS = ("index", "mean", "value_mean")
-
-
 def _launch(
     q: Tensor,
-    visual: Visual,
+    visual: Narrow,
     text: Text,
     scale: float,
     config: Config | None,
@@ -255,7 +201,7 @@ def _launch(
     pdl: bool | None,
 ) -> Tensor:
     B, Hq, _, d = q.shape
-    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], _tokens(visual)
+    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     k = visual.keys.shape[-1]
     row_bytes = (k + d) * q.element_size()
     work = Work(
@@ -323,7 +269,7 @@ def _attend_splits(call: _Call, partials: Partials) -> None:
     block = call.config.block_n
     split_kernel[plan.splits, B * Hkv](
         *given.tensors, *partials, *given.descriptors, *given.strides,
-        _tokens(call.visual), M, *plan.tiles(block), plan.text_size,
+        call.visual.tokens, M, *plan.tiles(block), plan.text_size,
         plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         ONE_TILE=plan.visual_size == block, **given.options,
     )  # fmt: skip
@@ -334,9 +280,9 @@ def _attend_joined(call: _Call, partials: Partials) -> None:
     plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
     B, Hkv, M = text.keys.shape[:3]
     joined_kernel[plan.splits, B * Hkv](
-        *given.tensors, visual.mean, visual.value_mean,
+        *given.tensors, visual.mean,
         *partials, *given.descriptors, *given.strides,
-        _tokens(visual), M, *plan.tiles(call.config.block_n), plan.text_size,
+        visual.tokens, M, *plan.tiles(call.config.block_n), plan.text_size,
         Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
         SINGLE=plan.splits == 1, **given.options,
     )  # fmt: skip
@@ -351,9 +297,9 @@ def _merge(call: _Call, out: Tensor, partials: Partials) -> None:
     slots = max(2, triton.next_power_of_2(plan.splits))
     block = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
     merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *partials, out, q, visual.lengths, text.lengths, visual.mean, visual.value_mean,
+        *partials, out, q, visual.lengths, text.lengths, visual.mean,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1),
-        _tokens(visual), M, first, plan.text_size,
+        visual.tokens, M, first, plan.text_size,
         plan.text_splits, plan.splits, Hq, Hq // Hkv, call.scale * LOG2_E,
         D=d, DP=padded(d), SP=slots, SC=min(slots, 4096 // block), BLOCK_D=block,
         PDL=call.pdl, num_warps=4, **call.extra,

@@ -13,7 +13,7 @@ def _split_weights(
     p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size, visual_end, text_end,
     bias,
 ):  # fmt: skip
-    """(log2 max with bias, sum, is visual, is live) of splits o_s; a dead one weighs nothing."""
+    """(log2 max with bias, sum, is live) of splits o_s; a dead one weighs nothing."""
     m_s = o_s < splits
     m_visual = o_s >= text_splits
     start = tl.where(m_visual, (o_s - text_splits) * visual_first, o_s * text_size)
@@ -21,7 +21,7 @@ def _split_weights(
     b_m = tl.load(p_max + row * splits + o_s, mask=m_s, other=float("-inf"))
     b_l = tl.load(p_sum + row * splits + o_s, mask=m_s, other=0.0)
     b_m = tl.where(m_live, b_m + tl.where(m_visual, bias, 0.0), float("-inf"))
-    return b_m, tl.where(m_live, b_l, 0.0), m_visual, m_live
+    return b_m, tl.where(m_live, b_l, 0.0), m_live
 
 
 @triton.jit
@@ -44,7 +44,7 @@ def _fold(
         b_acc = b_first
         if s0:
             b_acc = _load_partials(p_row, o_s, splits, o_col, m_col, D)
-        b_m, b_l, m_visual, m_use = _split_weights(
+        b_m, b_l, m_use = _split_weights(
             p_max, p_sum, row, o_s, splits, text_splits, visual_first, text_size,
             visual_end, text_end, bias,
         )  # fmt: skip
@@ -60,7 +60,7 @@ def _fold(
 )  # fmt: skip
 def merge_kernel(
     p_acc, p_max, p_sum, p_out, p_q, p_lengths, p_text_lengths,
-    p_mean, p_value_mean, s_qb, s_qh, s_ob, s_oh,
+    p_mean, s_qb, s_qh, s_ob, s_oh,
     N, M, visual_first, text_size, text_splits, splits, Hq, G, scale_log2,
     D: tl.constexpr, DP: tl.constexpr, SP: tl.constexpr, SC: tl.constexpr, BLOCK_D: tl.constexpr,
     PDL: tl.constexpr,
@@ -94,7 +94,7 @@ def merge_kernel(
         p_qh = p_q + i_b.to(tl.int64) * s_qb + i_hq * s_qh
         b_q = tl.load(p_qh + o_c, mask=o_c < D, other=0.0).to(tl.float32)
         bias = tl.sum(b_q * b_mean, 0) * scale_log2
-    b_m, b_l, m_visual, m_live = _split_weights(
+    b_m, b_l, m_live = _split_weights(
         p_max, p_sum, row, tl.arange(0, SP), splits, text_splits, visual_first, text_size,
         visual_end, text_end, bias,
     )  # fmt: skip
@@ -106,8 +106,5 @@ def merge_kernel(
         b_first, p_row, p_max, p_sum, row, o_d, m_d, top,
         splits, text_splits, visual_first, text_size, visual_end, text_end, bias, D, SP, SC,
     )  # fmt: skip
-    if p_value_mean is not None:
-        b_shift = tl.load(p_value_mean + kv_row * D + o_d, mask=m_d, other=0.0).to(tl.float32)
-        b_out += b_shift * tl.sum(tl.where(m_visual, b_mass, 0.0), 0)
     p_o = p_out + i_b.to(tl.int64) * s_ob + i_hq * s_oh + o_d
     tl.store(p_o, (b_out * inverse).to(p_out.dtype.element_ty), mask=m_d)

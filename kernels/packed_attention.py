@@ -361,12 +361,8 @@ def digits_kernel(
                 p_value_basis, p_value_steps, v_start, v0 * 16,
                 V1, VALUE_WORDS, WIDEN,
             )  # fmt: skip
-        b_shift = tl.zeros([DP], tl.float32)
-        if p_value_mean is not None:
-            b_shift += tl.load(p_value_mean + i_vh * D + o_d, mask=o_d < D, other=0.0)
-        b_mean = tl.zeros([DP], tl.float32)
-        if p_mean is not None:
-            b_mean += tl.load(p_mean + i_vh * D + o_d, mask=o_d < D, other=0.0)
+        b_shift = tl.load(p_value_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
+        b_mean = tl.load(p_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
         if PDL:
             gdc_wait()
         b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)

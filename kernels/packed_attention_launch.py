@@ -1,6 +1,7 @@
 """Launches decode attention over planes of 2-bit digits (`kernels.packed_attention`), and its
 merge."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -11,12 +12,14 @@ from torch import Tensor
 
 from .merge import merge_kernel
 from .packed_attention import digits_kernel
-from .plan import device_facts, padded, power_of_two
+from .plan import device_facts, padded, power_of_two, unit
 from .planes import TILE, Planes
-from .reference import Text, Visual
+from .reference import WIDEST_HEAD, Packed, Text, Unsupported
 
 LOG2_E = 1.4426950408889634
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+MOST_ROWS: Final = 4096  # new tokens that one launch attends to, over all samples
+MOST_PROGRAMS: Final = 65535  # rows times Key heads of a launch
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
@@ -118,37 +121,83 @@ def blocks(slots: int) -> tuple[int, int]:
     return first, slots - first
 
 
-def attend_planes(
+def refused(q: Tensor, stored: Sequence[Tensor]) -> str | None:
+    """Why no kernel reads these numbers [B, Hkv, tokens, ...] for q; None when one can."""
+    if q.shape[1] // stored[0].shape[1] > 64:
+        return "more than 64 query heads a key head"
+    if q.shape[-1] > WIDEST_HEAD:
+        return f"head width above {WIDEST_HEAD}"
+    if any(t.dtype not in TYPES for t in [q, *stored]):
+        return "a type the kernel does not read"
+    if any(t.dtype != q.dtype for t in stored):
+        return "cache and query of different types"
+    return None
+
+
+def attend_packed(
     q: Tensor,
-    visual: Visual,
+    visual: Packed,
     text: Text,
     scale: float,
     config: PlanesConfig | None = None,
     splits: int | None = None,
     pdl: bool | None = None,
-    ahead: int = 0,
 ) -> Tensor:
-    """Decode attention over planes and text; see `kernels.attention_launch.attend_triton`.
+    """Decode attention over planes and text, as `kernels.reference.attend_reference`.
+
+    Each new token is a row of its own, with a text that ends at it; rows of a sample read the same
+    words and bases, which then lie in the cache. A cache that is `fresh`, or has to be copied
+    first, is never read before the kernel ahead has ended.
 
     Args:
-        q: [B, Hq, T, d], of a sample's newest tokens, each of which sees the text up to itself.
-        visual: with key_planes and value_planes.
-        text: the other tokens.
+        q: [B, Hq, T, d].
+        visual: the compressed tokens, at least one.
+        text: the others.
         scale: factor of the scores.
         config: overrides the default, for benchmarks and tests.
         splits: number of visual splits; the plan's by default.
         pdl: whether the kernel may start before the previous one has ended; by default from sm_90
             on.
-        ahead: tokens of the text that are newer than those.
 
-    Returns:
-        [B, Hq, T, d], each token's heads side by side.
+    Raises:
+        Unsupported: for types, heads or planes that no kernel reads.
     """
+    (B, _, T, _), Hkv = q.shape, text.keys.shape[1]
+    reason = refused(q, text[:2])
+    if max(visual.keys.widest, visual.values.widest) > WIDEST:
+        reason = "too many bits a token for planes"
+    if q.dtype == torch.float32:  # its sums of digits would err by up to 3e-4
+        reason = "channels of a few bits under float32 queries"
+    if reason:
+        raise Unsupported(reason)
+    q, text = unit(q), text._replace(keys=unit(text.keys), values=unit(text.values))
+    step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * Hkv)))
+    found = [
+        _launch(
+            q[:, :, i : i + step], visual, text, scale, config, splits, pdl, max(0, T - i - step)
+        )
+        for i in range(0, T, step)
+    ]
+    return found[0] if len(found) == 1 else torch.cat(found, 2)
+
+
+def _launch(
+    q: Tensor,
+    visual: Packed,
+    text: Text,
+    scale: float,
+    config: PlanesConfig | None,
+    splits: int | None,
+    pdl: bool | None,
+    ahead: int,
+) -> Tensor:
+    """Attention of new tokens [B, Hq, T, d], which have `ahead` tokens of the text behind them, in
+    one launch and its merge."""
     B, Hq, T, d = q.shape
     Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
     arch, sms = device_facts(q.device)
     visual, copied = _contiguous(visual)
-    keys, values = visual.key_planes, visual.value_planes
+    keys, values = visual.keys, visual.values
     key_slots, value_slots = (
         slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
     )
@@ -181,11 +230,9 @@ def attend_planes(
     return out.view(B, T, Hq, d).transpose(1, 2)
 
 
-def _contiguous(visual: Visual) -> tuple[Visual, bool]:
+def _contiguous(visual: Packed) -> tuple[Packed, bool]:
     """The visual cache with every table contiguous, and whether that took a copy."""
-
-    keys, values = visual.key_planes, visual.value_planes
-    parts = (visual.mean, visual.value_mean, *keys, *values)
+    parts = (visual.mean, visual.value_mean, *visual.keys, *visual.values)
     if all(part.is_contiguous() for part in parts if isinstance(part, Tensor)):
         return visual, False
 
@@ -195,8 +242,8 @@ def _contiguous(visual: Visual) -> tuple[Visual, bool]:
     found = visual._replace(
         mean=whole(visual.mean),
         value_mean=whole(visual.value_mean),
-        key_planes=Planes(*map(whole, keys)),
-        value_planes=Planes(*map(whole, values)),
+        keys=Planes(*map(whole, visual.keys)),
+        values=Planes(*map(whole, visual.values)),
     )
     return found, True
 
@@ -223,7 +270,7 @@ def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> Non
     block = min(padded(d), 32) if B * Hq <= 256 else padded(d)
     width = max(2, power_of_two(splits))
     merge_kernel[B * Hq, -(-d // block)](
-        *partials, out, q, None, None, None, None,
+        *partials, out, q, None, None, None,
         q.stride(0), q.stride(1), out.stride(0), out.stride(1),
         1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
         D=d, DP=padded(d), SP=width, SC=min(width, 4096 // block), BLOCK_D=block,

@@ -20,24 +20,16 @@ class Unsupported(ValueError):
     """A call that the attention kernel cannot compute; the message is the reason."""
 
 
-class Visual(NamedTuple):
-    """The visual part of one layer's cache, as the attention reads it.
+class Narrow(NamedTuple):
+    """The visual tokens of one layer's cache as numbers, fewer of each Key at will.
 
     keys: [B, Hkv, N, k].
     values: [B, Hkv, N, d].
     lengths: [B] int32, valid visual tokens, or [B, Hkv] where heads differ; None when all N are.
     basis: [B, Hkv, d, k]; the projected query is q @ basis.
-    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
     index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
-    value_basis: [B, Hkv, r, d], of planes that were `opened`: rotates sums of their values
-        [B, Hkv, N, r] up, once.
-    value_mean: [B, Hkv, d]; added times the visual attention mass.
-    tokens: N, needed only for planes.
+    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
     fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
-    key_planes: Keys as digits of 2 bits with their own basis (see `kernels.planes`); keys and
-        values are then [B, Hkv, 0, 0], `tokens` is given, and of the other fields only lengths,
-        mean, value_mean and fresh are.
-    value_planes: the same for the Values; given exactly where key_planes are.
     cleared: Values beyond the lengths are zeros; otherwise they are undefined.
     """
 
@@ -45,15 +37,37 @@ class Visual(NamedTuple):
     values: Tensor
     lengths: Tensor | None = None
     basis: Tensor | None = None
-    mean: Tensor | None = None
     index: Tensor | None = None
-    value_basis: Tensor | None = None
-    value_mean: Tensor | None = None
-    tokens: int | None = None
+    mean: Tensor | None = None
     fresh: bool = False
-    key_planes: Planes | None = None
-    value_planes: Planes | None = None
     cleared: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """N."""
+        return self.keys.shape[2]
+
+
+class Packed(NamedTuple):
+    """The same as digits of 2 bits, Keys and Values with bases of their own (`kernels.planes`).
+
+    keys, values: planes of N = tokens.
+    lengths: [B] int32, valid visual tokens; None when all N are.
+    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
+    value_mean: [B, Hkv, d]; added times the visual attention mass.
+    fresh: as in `Narrow`.
+    """
+
+    keys: Planes
+    values: Planes
+    tokens: int
+    lengths: Tensor | None
+    mean: Tensor
+    value_mean: Tensor
+    fresh: bool = False
+
+
+Visual = Narrow | Packed
 
 
 class Text(NamedTuple):
@@ -64,36 +78,18 @@ class Text(NamedTuple):
     lengths: Tensor | None = None
 
 
-def misaligned(visual: Visual) -> list[str]:
-    """Names of planes whose heads do not begin at whole granules, which kernels load at once; waits
-    for the device."""
-    return [
-        name
-        for name in ("key_planes", "value_planes")
-        if (planes := getattr(visual, name)) is not None
-        and bool((planes.offsets % (GRANULE * GRANULE)).any())
-    ]
-
-
-def opened(visual: Visual) -> Visual:
-    """The same visual tokens with planes unpacked to levels, [B, Hkv, N, w] float32."""
-    keys, values = visual.key_planes, visual.value_planes
-    if keys is None or values is None:
+def opened(visual: Visual) -> Narrow:
+    """The same visual tokens as numbers: planes unpacked, their Values turned back."""
+    if isinstance(visual, Narrow):
         return visual
-    tokens, d = visual.tokens or 0, keys.basis.shape[-1]
+    (keys, values, tokens, lengths, mean, shift, _), d = visual, visual.mean.shape[-1]
     levels = unpack(keys, tokens, min(d, GRANULE * keys.widest))
     sums = unpack(values, tokens, min(d, GRANULE * values.widest), values=True)
-    return visual._replace(
-        keys=levels,
-        values=sums,
-        basis=rows_of(keys, levels.shape[-1]).mT,
-        value_basis=rows_of(values, sums.shape[-1]),
-        key_planes=None,
-        value_planes=None,
-    )
+    turned = sums @ rows_of(values, sums.shape[-1]) + shift.float()[:, :, None]
+    return Narrow(levels, turned, lengths, rows_of(keys, levels.shape[-1]).mT, mean=mean)
 
 
-def project_query(q: Tensor, visual: Visual) -> tuple[Tensor, Tensor | None]:
+def project_query(q: Tensor, visual: Narrow) -> tuple[Tensor, Tensor | None]:
     """Bring q [B, Hkv, G, T, d] to the visual Keys' basis: ([B, Hkv, G, T, k], bias or None)."""
     projected = q
     if visual.basis is not None:
@@ -134,7 +130,7 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
         weights = (scores * scale).softmax(-1)
         out = _by_group(weights, read_values)
         return out.reshape(B, Hq, T, d).to(q.dtype)
-    if visual.key_planes is not None and reads_packed(q.device):
+    if isinstance(visual, Packed) and reads_packed(q.device):
         visual_scores, sums = _over_planes(query, visual)
     else:
         visual_scores, sums = _over_numbers(query, opened(visual))
@@ -142,13 +138,11 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     weights = (torch.cat([visual_scores, scores], -1) * scale).softmax(-1)
     seen, read = weights[..., :N], weights[..., N:]
     out = sums(seen)
-    if visual.value_mean is not None:
-        out = out + seen.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
     out = out + _by_group(read, read_values)
     return out.reshape(B, Hq, T, d).to(q.dtype)
 
 
-def heads_as_samples(q: Tensor, visual: Visual, text: Text) -> tuple[Tensor, Visual, Text]:
+def heads_as_samples(q: Tensor, visual: Narrow, text: Text) -> tuple[Tensor, Narrow, Text]:
     """The same call with each Key head as a sample of its own, which may have its own length.
 
     Args:
@@ -177,36 +171,28 @@ def reads_packed(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def _over_numbers(query: Tensor, visual: Visual) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def _over_numbers(query: Tensor, visual: Narrow) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Unscaled visual scores [B, Hkv, G, T, N], and what turns weights of that shape into sums of
-    Values [B, Hkv, G, T, d] without their mean."""
-    values, turn = (
-        _alive(visual.values, None if visual.cleared else visual.lengths),
-        visual.value_basis,
-    )
+    Values [B, Hkv, G, T, d]."""
+    values = _alive(visual.values, None if visual.cleared else visual.lengths)
     projected, bias = project_query(query, visual)
     scores = _by_group(projected, visual.keys.float().mT)
     if bias is not None:
         scores = scores + bias
+    return _masked_scores(scores, visual.lengths), lambda weights: _by_group(weights, values)
+
+
+def _over_planes(query: Tensor, visual: Packed) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The same where digits stay packed, on a processor, which knows their counts."""
+    own = [visual.tokens] * len(query) if visual.lengths is None else visual.lengths.tolist()
+    scores = plane_scores(query, visual.keys, own)
+    scores = scores + _by_group(query, visual.mean.float()[..., None])
 
     def sums(weights: Tensor) -> Tensor:
-        found = _by_group(weights, values)
-        return found if turn is None else _by_group(found, turn.float())
+        shift = weights.sum(-1, keepdim=True) * visual.value_mean.float()[:, :, None, None]
+        return plane_sums(weights, visual.values, own) + shift
 
     return _masked_scores(scores, visual.lengths), sums
-
-
-def _over_planes(query: Tensor, visual: Visual) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The same where digits stay packed, on a processor."""
-    keys, values, lengths = visual.key_planes, visual.value_planes, visual.lengths
-    assert keys is not None and values is not None
-    B = len(query)
-    own = [visual.tokens or 0] * B if lengths is None else lengths.tolist()
-    scores = plane_scores(query, keys, own)
-    if visual.mean is not None:
-        scores = scores + _by_group(query, visual.mean.float()[..., None])
-    scores = _masked_scores(scores, lengths)
-    return scores, lambda weights: plane_sums(weights, values, own)
 
 
 def _masked_scores(scores: Tensor, lengths: Tensor | None) -> Tensor:
@@ -256,11 +242,6 @@ def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
         keys = keys.new_zeros(*keys.shape[:-1], width).scatter_add_(-1, index, keys)
     if visual.mean is not None:
         keys = keys + visual.mean.float()[:, :, None]
-    values = _alive(values, None if visual.cleared else visual.lengths)
-    if visual.value_basis is not None:
-        values = values @ visual.value_basis.float()
-    if visual.value_mean is not None:
-        values = values + visual.value_mean.float()[:, :, None]
     return _alive(keys, visual.lengths), _alive(values, visual.lengths)
 
 

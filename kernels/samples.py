@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from .planes import Planes, granules, pack
-from .reference import Text, Visual
+from .reference import Narrow, Packed, Text
 from .window_attention_reference import Window
 
 
-def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Visual, Text]:
+def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Narrow, Text]:
     """A small ragged case from a private generator: two samples, eight query heads, d = 128.
 
     Args:
@@ -29,19 +29,20 @@ def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Vi
 
     lengths = torch.tensor([N, 77], dtype=torch.int32, device=device)
     basis = torch.linalg.qr(torch.randn(B, Hkv, d, d, generator=generator))[0]
-    visual = Visual(draw(B, Hkv, N, k), draw(B, Hkv, N, d), lengths)
-    visual = visual._replace(basis=basis[..., :k].to(device, dtype), mean=draw(B, Hkv, d) / 4)
+    basis = basis[..., :k].to(device, dtype)
+    keys, values = draw(B, Hkv, N, k), draw(B, Hkv, N, d)
+    visual = Narrow(keys, values, lengths, basis, mean=draw(B, Hkv, d) / 4)
     text = Text(draw(B, Hkv, M, d), draw(B, Hkv, M, d), (lengths // 10).to(torch.int32))
     return draw(B, Hkv * G, 1, d), visual, text
 
 
-def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Visual, Text]:
+def sample_packed(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Packed, Text]:
     """`sample` with Keys and Values as planes: heads of 2 to 8 bits a channel, one of none."""
     q, visual, text = sample(device, dtype, 48)
     assert visual.basis is not None and visual.mean is not None
     counts = [[[48, 16, 0, 0], [32, 32, 16, 16]], [[0, 0, 0, 0], [16, 0, 0, 0]]]
     levels = torch.tensor(counts, dtype=torch.int32, device=device)
-    sides, rows = [], visual.basis.mT
+    sides, rows = list[Planes](), visual.basis.mT
     for values, x in ((False, visual.keys), (True, visual.values[..., :48])):
         steps = torch.full((*levels.shape[:2], 48), 0.5, device=device)
         data, offsets = pack(x, levels, steps, values)
@@ -51,10 +52,8 @@ def sample_planes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Vis
         eight = (rows.float() * 100).round().clamp(-127, 127).to(torch.int8)
         widest = int(granules(levels).max())
         sides.append(Planes(data, levels, offsets, eight[live], steps[live] / 100, starts, widest))
-    none = q.new_zeros(2, 2, 0, 0)
-    found = Visual(none, none, visual.lengths, mean=visual.mean, value_mean=-4 * visual.mean)
-    tokens = visual.keys.shape[2]
-    return q, found._replace(tokens=tokens, key_planes=sides[0], value_planes=sides[1]), text
+    mean, shift = visual.mean, -4 * visual.mean
+    return q, Packed(sides[0], sides[1], visual.tokens, visual.lengths, mean, shift), text
 
 
 def sample_window(device: torch.device, dtype: torch.dtype) -> Window:

@@ -26,11 +26,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from kernels.planes import Planes, covered
-from kernels.reference import Visual
+from kernels.reference import Packed
 from rotatek import errors
 from rotatek.methods.channels.store import Store
 
-VERSION: Final = 7  # caches of older versions must be made again
+VERSION: Final = 8  # caches of older versions must be made again
 BEFORE: Final = b"RTKCACHE"  # how files of version 6 and older begin
 FRAME: Final = b"\x28\xb5\x2f\xfd"  # how zstandard's frames begin
 NAME: Final = "rotatek"  # of the metadata
@@ -291,9 +291,8 @@ def _from_tree(told: Any, tensors: Sequence[Tensor], notes: type) -> dict[str, A
         if kind in plain:
             return plain[kind](of)
         found = kinds[kind](**of)
-        if isinstance(found, Visual):
-            both = (found.key_planes, found.value_planes)
-            planes.extend((one, found.tokens or 0) for one in both if one is not None)
+        if isinstance(found, Packed):
+            planes.extend((one, found.tokens) for one in (found.keys, found.values))
         return found
 
     content: dict[str, Any] = made(told)

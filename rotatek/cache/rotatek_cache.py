@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from kernels.reference import Packed
 from rotatek.bridge.attention import accepted, is_watched
 from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
 from rotatek.bridge.state_layers import (
@@ -210,8 +211,7 @@ class RotateKCache(RewindableCache):
     def _check_gradients(self) -> None:
         """Refuse a step with gradients where PyTorch would, in words of its own."""
         visual = key_layers(self)[-1].visual()
-        planes = None if visual is None else visual.key_planes
-        packed = planes is not None and planes.data.device.type == "cpu"
+        packed = isinstance(visual, Packed) and visual.keys.data.device.type == "cpu"
         if packed or any(t.is_inference() for _, t in self.tensors()):
             raise ModeUnsupported(
                 "Gradients do not go through this cache: it was filled in inference mode, or has "

@@ -346,7 +346,7 @@ def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]
             held.append(visual.lengths if visual.lengths.dim() == 1 else visual.lengths.amax(1))
             told.append(None)
         else:
-            told.append([0 if visual is None else visual.keys.shape[2]] * len(piece.lengths))
+            told.append([0 if visual is None else visual.tokens] * len(piece.lengths))
     flat = torch.cat(held).tolist() if held else []
     lengths: list[list[int]] = []
     for known, piece in zip(told, (piece for own in pieces for piece in own), strict=True):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kernels.dispatch import attend
 from kernels.planes import GRANULE
-from kernels.reference import Text, Visual
+from kernels.reference import Narrow, Text, Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.cache.text_buffer import TextBuffer, write_tokens
@@ -379,7 +379,7 @@ class RowGroupLayer:
         if visual is None or moving is None:
             return visual
         seen = moving.seen(self.lengths[: self.width])
-        return visual._replace(lengths=seen, fresh=True, cleared=False)
+        return visual._replace(lengths=seen, fresh=True)
 
     def _whole(self) -> Visual | None:
         if self.own is not None:
@@ -390,8 +390,10 @@ class RowGroupLayer:
             rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
             rows |= self.pools.view(self.layer, self.width)
             lengths = self.visual_lengths[: self.width]
-            view = put_together(self.pattern, rows, self._numbers, lengths)
-            self._view = replace(view, visual=view.visual._replace(cleared=self._clear()))
+            self._view = put_together(self.pattern, rows, self._numbers, lengths)
+            visual = self._view.visual
+            if isinstance(visual, Narrow) and self._clear():
+                self._view = replace(self._view, visual=visual._replace(cleared=True))
         return self._view.read()
 
     @torch.inference_mode()
@@ -399,8 +401,10 @@ class RowGroupLayer:
         """Set Values beyond each row's visual tokens to zero, once, where the reference would
         otherwise copy all of them at every step to do so. Whether that is done."""
         values = self._tensors.get("values")
-        dense = values is not None and type(self.pattern) is Store and values.is_floating_point()
-        if values is None or not dense or self.static or values.device.type != "cpu":
+        moving = self.static or self.tables is not None  # rows come, or see fewer and fewer tokens
+        if values is None or moving or type(self.pattern) is not Store:
+            return False
+        if not values.is_floating_point() or values.device.type != "cpu":
             return False
         for row, held in enumerate(self._rows[: self.width]):
             values[row, :, held.seen :] = 0

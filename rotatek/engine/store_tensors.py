@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from kernels.planes import Planes
+from kernels.reference import Packed
 from rotatek.methods.channels.store import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
-PLANES: Final = ("key_planes", "value_planes")
 WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
 # Of planes: tensors of all heads, one behind the other, and the table of their offsets.
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts"}
@@ -36,7 +36,7 @@ class RaggedTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreTensors:
-    """A store's tensors by name (those of planes as `key_planes.data`) and the host's numbers.
+    """A store's tensors by name (those of planes as `keys.data`) and the host's numbers.
 
     stacked: [B, ...], of the same shape for all rows of a form but for the dimensions in `free`;
     flat: pooled; tables: [B, Hkv], of the flat ones; numbers: sizes of
@@ -75,12 +75,13 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
         return None
     own: dict[str, Any] = {f.name: getattr(store, f.name) for f in fields(store)}
     named = store.visual._asdict() | {n: part for n, part in own.items() if n != "visual"}
-    planes = {side: named.pop(side) for side in PLANES if named[side] is not None}
+    planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
+    named = {name: part for name, part in named.items() if name not in planes}
     if any(not isinstance(part, Tensor | int | str | None) for part in named.values()):
         return None
     tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
     found: dict[str, str] = {}
-    numbers = {"tokens": store.visual.tokens} if store.visual.tokens else {}
+    numbers = {"tokens": store.visual.tokens} if isinstance(store.visual, Packed) else {}
     for side, each in planes.items():
         found |= _planes_apart(side, each, tensors)
         numbers[f"{side}.widest"] = each.widest
@@ -119,9 +120,8 @@ def put_together(
     own = {f.name for f in fields(pattern)} - {"visual"}
     given: dict[str, Any] = dict(tensors) | dict(numbers)
     mine = {name: given.pop(name) for name in list(given) if name in own}
-    for side in PLANES:
-        planes: Planes | None = getattr(pattern.visual, side)
-        if planes is not None:
+    for side, planes in pattern.visual._asdict().items():
+        if isinstance(planes, Planes):
             of_it = {n: given.pop(n) for n in list(given) if n.startswith(f"{side}.")}
             given[side] = planes._replace(**{n.partition(".")[2]: p for n, p in of_it.items()})
     return replace(pattern, visual=pattern.visual._replace(**given, lengths=lengths), **mine)

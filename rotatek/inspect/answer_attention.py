@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from kernels.reference import Text, Visual, opened, project_query
+from kernels.reference import Narrow, Text, Visual, opened, project_query
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inspect.trace import AnswerRows
@@ -120,7 +120,7 @@ def _layer(cache: Cache, layer: int, visual: Tensor) -> tuple[Visual, Text] | No
     mask[: len(visual)] = visual.to(mask.device)
     keys, values = held.keys[:1], held.values[:1]
     return (
-        Visual(keys[:, :, mask], values[:, :, mask]),
+        Narrow(keys[:, :, mask], values[:, :, mask]),
         Text(keys[:, :, ~mask], values[:, :, ~mask]),
     )
 
@@ -134,9 +134,9 @@ def weights(
     """
     heads, d = text.keys.shape[1], text.keys.shape[3]
     query = queries.float().view(1, heads, -1, len(steps), d)
-    visual = opened(visual)
-    keys = visual.keys
-    projected, bias = project_query(query, visual)
+    numbers = opened(visual)
+    keys = numbers.keys
+    projected, bias = project_query(query, numbers)
     seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
     seen = seen if bias is None else seen + bias
     others = query @ text.keys[:1].float().transpose(-1, -2)[:, :, None]

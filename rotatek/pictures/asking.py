@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual, expanded
+from kernels.reference import Narrow, expanded
 from rotatek.bridge.attention import StopFlag, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
@@ -278,7 +278,7 @@ def open_stores(cache: RotateKCache) -> None:
         if layer.store is not None:
             visual, like = layer.store.read(), layer.text.keys
             keys, values = (part.to(like.dtype) for part in expanded(visual, like.shape[-1]))
-            layer.store = Store(Visual(keys, values, visual.lengths))
+            layer.store = Store(Narrow(keys, values, visual.lengths))
 
 
 def _picks(engine: Engine, row: Row) -> Iterator[SampledToken]:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
+from rotatek.compare.columns import titled
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
@@ -19,7 +20,6 @@ from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.spark import SparK
-from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.binding import Widgets
 from rotatek.page.form import values_of

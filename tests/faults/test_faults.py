@@ -73,7 +73,7 @@ STAGES = {
     "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 2),
     "first decoding step": ("rotatek.engine.decode.forward_one", 0),
     "fifth decoding step": ("rotatek.engine.decode.forward_one", 4),
-    "attention while decoding": ("kernels.dispatch.Dispatcher.attend", 5),
+    "attention while decoding": ("kernels.dispatch.run", 5),
 }
 FAILURES = {
     "torch": (torch.OutOfMemoryError("Tried to allocate 3 GiB at 0x7f"), errors.OutOfMemory),

@@ -11,20 +11,26 @@ import torch
 
 from kernels import attention_launch
 from kernels.attention_launch import attend_rows, attend_triton, refusal
-from kernels.dispatch import Dispatcher
 from kernels.packed_attention_launch import (
     WIDEST,
     PlanesConfig,
     PlanesWork,
-    attend_planes,
+    attend_packed,
     choose,
     plan_planes,
 )
 from kernels.plan import Config, Joined, Work, joined_us, plan_of
 from kernels.plan import plan_splits as planned
-from kernels.planes import samples
-from kernels.reference import Text, Unsupported, Visual, attend_reference, heads_as_samples
-from kernels.samples import sample, sample_planes
+from kernels.reference import (
+    Narrow,
+    Packed,
+    Text,
+    Unsupported,
+    Visual,
+    attend_reference,
+    heads_as_samples,
+)
+from kernels.samples import sample, sample_packed
 from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, passes
 
 ON_GPU = torch.cuda.is_available()
@@ -59,10 +65,17 @@ WAYS: list[tuple[Config, int]] = [
 ]  # fmt: skip
 
 
+def attend(q: Any, visual: Visual | None, text: Text, scale: float, **how: Any) -> Any:
+    """By the kernel of the form."""
+    if isinstance(visual, Packed):
+        return attend_packed(q, visual, text, scale, **how)
+    return attend_triton(q, visual, text, scale, **how)
+
+
 @pytest.mark.parametrize("seed", range(len(CASES)), ids=lambda seed: str(CASES[seed]))
 def test_error_is_at_most_twice_plain_pytorch(seed: int) -> None:
     case = CASES[seed]
-    gap, plain = errors(case, attend_triton, DEVICE, seed)
+    gap, plain = errors(case, attend, DEVICE, seed)
     assert passes(case, gap, plain), (gap, plain)
 
 
@@ -70,7 +83,7 @@ def test_error_is_at_most_twice_plain_pytorch(seed: int) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case(F32, B=3, Hkv=1, N=130, M=37, k=48, G=7, ragged=True, pack="value mean"),
+        Case(F32, B=3, Hkv=1, N=130, M=37, k=48, G=7, ragged=True),
         Case(BF16, B=1, Hkv=2, N=40, M=7, k=24, d=80, strided=True),
         Case(F16, N=50, M=20, pack="index", ragged=True),
     ],
@@ -78,8 +91,7 @@ def test_error_is_at_most_twice_plain_pytorch(seed: int) -> None:
 )
 def test_no_layout_changes_the_answer(case: Case, config: Config, splits: int) -> None:
     """Text apart or read by the same programs; one split, which writes the output, or several."""
-    attend = partial(attend_triton, config=config, splits=splits)
-    gap, plain = errors(case, attend, DEVICE)
+    gap, plain = errors(case, partial(attend, config=config, splits=splits), DEVICE)
     assert passes(case, gap, plain), (gap, plain)
 
 
@@ -88,8 +100,8 @@ def test_no_layout_changes_the_answer(case: Case, config: Config, splits: int) -
 def test_every_split_of_tiles_and_text(tiles: int, splits: int, apart: bool) -> None:
     """Rows of 400, 200 and no tokens: a split may have whole tiles, a part of one, or nothing."""
     case = Case(BF16, B=3, Hkv=1, G=4, N=400, M=70, k=32, d=64, pack="planes", ragged=True)
-    attend = partial(attend_planes, config=PlanesConfig(tiles, apart), splits=splits)
-    gap, plain = errors(case, attend, DEVICE)
+    how: dict[str, Any] = {"config": PlanesConfig(tiles, apart), "splits": splits}
+    gap, plain = errors(case, partial(attend, **how), DEVICE)
     assert passes(case, gap, plain), (gap, plain)
 
 
@@ -102,7 +114,7 @@ def test_reference_agrees_with_float64(case: Case) -> None:
 def test_huge_and_tiny_scores_stay_finite() -> None:
     q, visual, text = make(Case(F32, N=40, ragged=True), DEVICE)
     for factor in (1e4, 1e-12):
-        got = attend_triton(q * factor, visual, text, 1.0)
+        got = attend(q * factor, visual, text, 1.0)
         truth = attend_plain(q * factor, visual, text, 1.0, torch.float64)
         assert float((got - truth).abs().max()) <= 1e-3
 
@@ -113,7 +125,7 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
     empty = visual._replace(lengths=torch.tensor([40, 0], dtype=torch.int32, device=DEVICE))
     alone = attend_triton(q, None, text, 0.1)
     for config, splits in WAYS[:5]:
-        got = attend_triton(q, empty, text, 0.1, config=config, splits=splits)
+        got = attend(q, empty, text, 0.1, config=config, splits=splits)
         assert torch.allclose(got[1], alone[1], atol=1e-6)
         assert not torch.allclose(got[0], alone[0], atol=1e-3)
 
@@ -123,7 +135,7 @@ def test_heads_of_unequal_length_are_samples_of_their_own() -> None:
     B, Hkv, _, d = text.keys.shape
     lengths = torch.arange(B * Hkv, device=DEVICE, dtype=torch.int32).view(B, Hkv) * 7 % 41
     keys, values = torch.randn(2, B, Hkv, 40, d, device=DEVICE)
-    dense = Visual(keys, values, lengths)
+    dense = Narrow(keys, values, lengths)
     got = attend_triton(*heads_as_samples(q, dense, text), 0.1).view(q.shape)
     truth = attend_reference(q, dense, text, 0.1)
     assert float((got - truth).abs().max()) <= 1e-5
@@ -134,29 +146,29 @@ def test_heads_of_unequal_length_are_samples_of_their_own() -> None:
 def test_flat_attention_over_digits_keeps_its_small_outputs() -> None:
     """Every token weighs about the same: outputs are far smaller than the digits' offset."""
     q, visual, text = make(Case(F16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)
-    assert visual is not None and visual.value_mean is not None
-    visual = visual._replace(value_mean=torch.zeros_like(visual.value_mean), mean=None)
-    q = q / 1000
+    assert isinstance(visual, Packed)
+    none = torch.zeros_like(visual.mean)
+    visual, q = visual._replace(value_mean=none, mean=none), q / 1000
     truth = attend_plain(q, visual, text, 1.0, torch.float64)
-    got = attend_triton(q, visual, text, 1.0)
+    got = attend_packed(q, visual, text, 1.0)
     assert float((got - truth).norm() / truth.norm()) < 2e-3
 
 
 def test_tables_may_be_views_that_requests_share() -> None:
-    """Two requests that share counts, rows and steps, as calibrated bases do."""
+    """Two requests that share counts, rows and steps."""
     q, visual, text = make(Case(F16, B=2, N=140, k=32, d=64, pack="planes"), DEVICE)
-    assert visual is not None and visual.key_planes and visual.value_planes
+    assert isinstance(visual, Packed)
     keys, values = (
         planes._replace(
             counts=planes.counts[:1].expand(2, -1, -1),
             starts=planes.starts[:1].expand(2, -1),
             offsets=planes.offsets[:1].expand(2, -1),
         )
-        for planes in (visual.key_planes, visual.value_planes)
+        for planes in (visual.keys, visual.values)
     )
-    visual = visual._replace(key_planes=keys, value_planes=values)
+    visual = visual._replace(keys=keys, values=values)
     truth = attend_plain(q, visual, text, 0.1, torch.float64)
-    assert float((attend_triton(q, visual, text, 0.1) - truth).abs().max()) < 5e-3
+    assert float((attend_packed(q, visual, text, 0.1) - truth).abs().max()) < 5e-3
 
 
 # -- layouts, from shapes alone ----------------------------------------------------------------
@@ -221,7 +233,7 @@ def test_nothing_is_read_early_that_was_just_written(
         monkeypatch.setattr(attention_launch, name, kernel)
     monkeypatch.setattr(attention_launch, "device_facts", lambda device: H200)
     q, visual, text = make(Case(BF16, N=visual_tokens), "cpu")
-    attend_triton(q, visual and visual._replace(**change), text, 0.1)
+    attend(q, visual if visual is None else visual._replace(**change), text, 0.1)
     assert [kernel.early for kernel in kernels] == [[early]] * 2
 
 
@@ -236,57 +248,44 @@ def test_what_no_kernel_reads_is_refused() -> None:
         attend_triton(q.expand(-1, -1, 2, -1), visual, text, 1.0)
     with pytest.raises(Unsupported, match="without planes"):
         attend_rows(q.expand(-1, -1, 2, -1), visual, text, 1.0)
-    q, visual, text = sample_planes(torch.device("cpu"), BF16)
-    assert refusal(q, visual, text) is None and visual.key_planes is not None
-    wide = visual._replace(key_planes=visual.key_planes._replace(widest=WIDEST + 1))
-    assert refusal(q, wide, text)
+    q, packed, text = sample_packed(torch.device("cpu"), BF16)
+    wide = packed._replace(keys=packed.keys._replace(widest=WIDEST + 1))
     text = text._replace(keys=text.keys.float(), values=text.values.float())
-    assert "float32" in (refusal(q.float(), visual, text) or "")
+    for given, match in ((wide, "too many bits"), (packed, "float32")):
+        with pytest.raises(Unsupported, match=match):
+            attend_packed(q.float() if given is packed else q, given, text, 1.0)
 
 
 def several(kind: str) -> tuple[torch.Tensor, Visual | None, Text]:
     """Three new tokens of each sample, in bf16: of planes, of one sample's Keys, of text alone."""
-    q, visual, text = (
-        sample_planes(torch.device(DEVICE), BF16)
-        if kind.startswith("planes")
-        else sample(torch.device(DEVICE), BF16, 32)
-    )
+    made = sample_packed if kind == "planes" else partial(sample, k=32)
+    q, visual, text = made(torch.device(DEVICE), BF16)
     noise = torch.Generator().manual_seed(3)
     q = torch.randn(len(q), q.shape[1], 3, q.shape[3], generator=noise).to(q)
-    if kind == "text":
-        return q, None, text
-    if kind == "planes":
-        return q, visual, text
+    if kind != "one":
+        return q, None if kind == "text" else visual, text
     one: dict[str, Any] = {  # the second sample alone
         name: each[1:] for name, each in visual._asdict().items() if isinstance(each, torch.Tensor)
     }
-    for side in ("key_planes", "value_planes"):
-        if (planes := getattr(visual, side)) is not None:
-            one[side] = samples(planes, torch.tensor([1], device=DEVICE))
     assert text.lengths is not None
     return q[1:], visual._replace(**one), Text(text.keys[1:], text.values[1:], text.lengths[1:])
 
 
-@pytest.mark.parametrize("most", [4096, 2])
-@pytest.mark.parametrize("kind", ["planes", "planes of one", "one", "text"])
+@pytest.mark.parametrize("kind, most", [("planes", 4096), ("planes", 2), ("one", 2), ("text", 2)])
 def test_several_new_tokens_are_rows(monkeypatch: pytest.MonkeyPatch, kind: str, most: int) -> None:
-    monkeypatch.setattr("kernels.attention_launch.MOST_ROWS", most)
+    """In one launch, or in several where there are too many."""
+    for launches in ("attention_launch", "packed_attention_launch"):
+        monkeypatch.setattr(f"kernels.{launches}.MOST_ROWS", most)
     q, visual, text = several(kind)
-    got = attend_rows(q, visual, text, 0.1)
+    if isinstance(visual, Packed):
+        got = attend_packed(q, visual, text, 0.1)
+    else:
+        got = attend_rows(q, visual, text, 0.1)
     want = attend_reference(q, visual, text, 0.1)
     assert got.shape == want.shape
     torch.testing.assert_close(got.float(), want.float(), rtol=2e-2, atol=2e-2)
-    first = attend_triton(q[:, :, -1:].contiguous(), visual, text, 0.1)
+    first = attend(q[:, :, -1:].contiguous(), visual, text, 0.1)
     torch.testing.assert_close(got[:, :, -1:], first, rtol=0, atol=1e-2)
-
-
-def test_dispatcher_uses_the_reference_on_cpu_and_says_so() -> None:
-    dispatcher = Dispatcher()
-    q, visual, text = make(Case(F32), "cpu")
-    got = dispatcher.attend(q, visual, text, 0.1)
-    assert torch.equal(got, attend_reference(q, visual, text, 0.1))
-    assert dispatcher.status("cpu").backend == "reference"
-    assert "No GPU" in dispatcher.self_test("cpu").reason
 
 
 @pytest.mark.skipif(not ON_GPU, reason="a graph of a GPU")
@@ -296,13 +295,13 @@ def test_a_captured_call_follows_growing_text() -> None:
     keys, values = (t.nan_to_num(0.0) for t in (text.keys, text.values))
     lengths = torch.tensor([1, 9], dtype=torch.int32, device=DEVICE)
     text = text._replace(keys=keys, values=values, lengths=lengths)
-    attend_triton(q, visual, text, 0.1)
+    attend(q, visual, text, 0.1)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = attend_triton(q, visual, text, 0.1)
+        out = attend(q, visual, text, 0.1)
     for _ in range(40):
         lengths += 1
         q.normal_()
         graph.replay()
-        assert torch.equal(out, attend_triton(q, visual, text, 0.1))
+        assert torch.equal(out, attend(q, visual, text, 0.1))

@@ -1,4 +1,4 @@
-"""The fallback: the first failure or a wrong answer moves a dispatcher to the reference, aloud."""
+"""Who computes what: a kernel that fails or is wrong leaves its work to plain PyTorch, aloud."""
 
 import importlib
 import logging
@@ -8,152 +8,234 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
 
 from kernels import dispatch
-from kernels.dispatch import SOLVER, WINDOW, Dispatcher
-from kernels.reference import Text, Unsupported, Visual, attend_reference
-from kernels.samples import sample, sample_planes, sample_window
-from kernels.window_attention_reference import Window, window_attention_plain
+from kernels.dispatch import ATTENTION, PLANES, SOLVER, WINDOW, WORKS, attend, run
+from kernels.elementwise_reference import CLOSE, PLAIN
+from kernels.reference import Packed, Text, Unsupported, attend_reference
+from kernels.samples import sample, sample_elementwise, sample_packed, sample_window
+from kernels.window_attention_reference import window_attention_plain
 from rotatek.methods import rotation
 from tests.fixtures import OnGpu
 
-
-def call(dispatcher: Dispatcher) -> torch.Tensor:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
-    out = dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1)
-    return out.as_subclass(torch.Tensor)
+CPU = torch.device("cpu")
 
 
-def kernel(monkeypatch: pytest.MonkeyPatch, attend: Callable[..., Any]) -> None:
-    fake = SimpleNamespace(attend_triton=attend)
-    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
+def disguised(tensor: Tensor) -> Tensor:
+    """A tensor that says that it is on a GPU."""
+    return tensor.as_subclass(OnGpu)
 
 
-def expected() -> torch.Tensor:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
-    return attend_reference(q, visual, text, 0.1)
+def bare(made: Any) -> Any:
+    """The same without its disguise, where plain PyTorch would notice it."""
+    if isinstance(made, Tensor):
+        return made.as_subclass(Tensor)
+    if isinstance(made, tuple):
+        parts = [bare(part) for part in made]
+        return type(made)(*parts) if hasattr(made, "_fields") else tuple(parts)
+    return made
+
+
+class Function(NamedTuple):
+    """One function with a kernel: its call, the kernel at fault, and the kernel's right answer."""
+
+    kernel: str
+    works: tuple[str, ...]
+    call: Callable[[], Any]
+    right: Callable[..., Any]
+    fallback: bool = True  # plain PyTorch answers where the kernel does not; else the caller does
+
+
+def _attend(given: tuple[Any, ...]) -> Tensor:
+    q, visual, text = given
+    return attend(disguised(q), visual, text, 0.1)
+
+
+def _reference(*given: Any) -> Tensor:
+    return attend_reference(*bare(given))
+
+
+def _step(work: str) -> Function:
+    def call() -> Tensor | None:
+        return dispatch.elementwise(work, *_shown(work))
+
+    return Function(work, (work,), call, lambda *given: PLAIN[work](*bare(given)), fallback=False)
+
+
+FUNCTIONS = {
+    "attention": Function(
+        ATTENTION,
+        ("attend_triton", "attend_rows"),
+        lambda: _attend(sample(CPU, torch.float32, 32)),
+        _reference,
+    ),
+    "digits": Function(
+        PLANES, ("attend_packed",), lambda: _attend(sample_packed(CPU, torch.float32)), _reference
+    ),
+    "window": Function(
+        WINDOW,
+        ("window_attention",),
+        lambda: dispatch.window_attention(_window(torch.bfloat16)),
+        lambda window: window_attention_plain(bare(window)),
+    ),
+    **{work: _step(work) for work in PLAIN},
+}
+EACH = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def _shown(work: str, *_: Any, dtype: torch.dtype = torch.bfloat16) -> tuple[Any, ...]:
+    first, *rest = sample_elementwise(work, CPU, dtype)
+    return disguised(first), *rest
 
 
 @pytest.fixture(autouse=True)
-def plain_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference must not notice the disguise."""
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A GPU, of a process that knows nothing yet; its kernels, which are right, note their calls.
 
-    def honest(q: torch.Tensor, visual: Any, text: Any, scale: float) -> torch.Tensor:
-        return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale)
+    Cases of self-tests are disguised, too.
+    """
+    called: list[str] = []
+    known = {work: one.right for one in FUNCTIONS.values() for work in one.works}
 
-    monkeypatch.setattr(dispatch, "attend_reference", honest)
+    def launcher(work: str) -> Callable[..., Any]:
+        def launch(*given: Any) -> Any:
+            called.append(work)
+            return known[work](*given)
+
+        return launch
+
+    module = SimpleNamespace(**{work: launcher(work) for work in known})
+    monkeypatch.setattr(importlib, "import_module", lambda *names: module)
     monkeypatch.setattr(dispatch, "placed", lambda device: nullcontext())
+    monkeypatch.setattr(dispatch, "attend_reference", _reference)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for name, of in (("sample", sample), ("sample_packed", sample_packed)):
+        monkeypatch.setattr(dispatch, name, lambda _, *rest, of=of: _first(of(CPU, *rest)))
+    monkeypatch.setattr(dispatch, "sample_window", lambda _, dtype: _window(dtype))
+    monkeypatch.setattr(
+        dispatch, "sample_elementwise", lambda work, _, dtype: _shown(work, dtype=dtype)
+    )
+    memory = dispatch.Memory()
+    monkeypatch.setattr(dispatch, "shared", lambda: memory)
+    with torch.no_grad():
+        yield called
 
 
-def test_the_first_failure_is_the_last(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def _first(case: tuple[Any, ...]) -> tuple[Any, ...]:
+    return disguised(case[0]), *case[1:]
+
+
+def _window(dtype: torch.dtype) -> Any:
+    window = sample_window(CPU, dtype)
+    return window._replace(keys=disguised(window.keys))
+
+
+def trusted() -> None:
+    """Let kernels run without their self-tests."""
+    dispatch.shared().untested.clear()
+
+
+def breaks(gpu: list[str], monkeypatch: pytest.MonkeyPatch, name: str, do: Any) -> None:
+    """Let a function's kernels do something else; they still note their calls."""
+    module = importlib.import_module("any")
+    for work in FUNCTIONS[name].works:
+
+        def launch(*given: Any, work: str = work) -> Any:
+            gpu.append(work)
+            return do(*given)
+
+        monkeypatch.setattr(module, work, launch)
+
+
+def same(found: Any, want: Any) -> bool:
+    pairs = (
+        zip(bare(found), bare(want), strict=True) if isinstance(want, tuple) else [(found, want)]
+    )
+    return all(torch.equal(bare(one), bare(other)) for one, other in pairs)
+
+
+def reason() -> str:
+    return dispatch.status("cuda").reason
+
+
+@EACH
+def test_a_first_call_is_preceded_by_the_self_test_once(name: str, gpu: list[str]) -> None:
+    one = FUNCTIONS[name]
+    first = one.call()
+    tested = len(gpu)
+    assert tested > 1 and set(gpu) <= {"attend_triton", "attend_rows", *one.works}
+    assert same(one.call(), first) and len(gpu) == tested + 1
+    assert "in use" in reason()
+
+
+@EACH
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_failing_kernel_is_left_alone_and_no_other_with_it(
+    name: str, tested: bool, gpu: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
+    """Its first failure is its last."""
 
-    def broken(*args: object) -> None:
-        calls.append(args)
+    def fails(*given: Any) -> None:
         raise RuntimeError("a secret path /home/someone")
 
-    kernel(monkeypatch, broken)
-    dispatcher = Dispatcher()
+    one = FUNCTIONS[name]
+    if not tested:
+        trusted()
+    want = one.call()
+    dispatch.shared().untested.discard(one.kernel)
+    breaks(gpu, monkeypatch, name, fails)
+    gpu.clear()
+    for _ in range(3):
+        assert same(one.call(), want) if one.fallback else one.call() is None
+    assert len(gpu) == 1
+    assert dispatch.status("cuda").backend == ("reference" if name == "attention" else "triton")
+    assert "RuntimeError" in reason() and "secret" not in reason()
+    trusted()
+    for other, each in FUNCTIONS.items():
+        if other != name and name != "attention":
+            gpu.clear()
+            assert each.call() is not None and len(gpu) == 1
+
+
+@EACH
+def test_a_wrong_kernel_fails_its_self_test(
+    name: str, gpu: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong(*given: Any) -> Any:
+        made = FUNCTIONS[name].right(*given)
+        return tuple(2 * m for m in made) if isinstance(made, tuple) else (1 + 3 * CLOSE) * made + 1
+
+    breaks(gpu, monkeypatch, name, wrong)
     with caplog.at_level(logging.ERROR):
-        for _ in range(3):
-            assert torch.equal(call(dispatcher), expected())
-    status = dispatcher.status("cuda")
-    assert len(calls) == 1
-    assert status.backend == "reference"
-    assert "RuntimeError" in status.reason and "secret" not in status.reason
-    assert caplog.records
+        found = FUNCTIONS[name].call()
+    assert (found is None) != FUNCTIONS[name].fallback
+    assert "disagreed" in reason() and "self-test" in caplog.text
+    called = len(gpu)
+    FUNCTIONS[name].call()
+    assert len(gpu) == called
 
 
+@EACH
 @pytest.mark.parametrize(
     "error",
     [torch.cuda.OutOfMemoryError("full"), RuntimeError("Triton Error [CUDA]: out of memory")],
 )
 def test_out_of_memory_is_not_a_fault_of_the_kernel(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+    name: str, error: Exception, gpu: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: object) -> None:
+    def full(*given: object) -> None:
         raise error
 
-    kernel(monkeypatch, full)
-    monkeypatch.setattr(importlib.import_module("fake"), "covariance", full, raising=False)
-    dispatcher = Dispatcher()
-    with pytest.raises(type(error)):
-        call(dispatcher)
-    with pytest.raises(type(error)):
-        dispatcher.solve("covariance", torch.ones(1).as_subclass(OnGpu))
-    assert dispatcher.status("cuda") == Dispatcher().status("cuda")
-
-
-def test_kernels_are_launched_on_the_device_of_their_tensors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entered = []
-
-    @contextmanager
-    def placed(device: Any) -> Iterator[None]:
-        entered.append(device.index)
-        yield
-        entered.append("left")
-
-    def launched(q: torch.Tensor, *rest: object) -> torch.Tensor:
-        entered.append("launched")
-        return q
-
-    kernel(monkeypatch, launched)
-    monkeypatch.setattr(dispatch, "placed", placed)
-    monkeypatch.setattr(OnGpu, "device", SimpleNamespace(type="cuda", index=1))
-    call(Dispatcher())
-    assert entered == [1, "launched", "left"]
-
-
-def test_a_missing_triton_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*names: str) -> None:
-        raise ImportError(names[0])
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    dispatcher = Dispatcher()
-    assert torch.equal(call(dispatcher), expected())
-    assert dispatcher.status("cuda").backend == "reference"
-
-
-def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel(monkeypatch, lambda q, visual, text, scale: torch.zeros(q.shape, dtype=q.dtype))
-    real = sample
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(dispatch, "sample", lambda device, *rest: _disguised(real(cpu, *rest)))
-    dispatcher = Dispatcher()
-    dispatcher._faults[SOLVER] = "not tested here"
-    status = dispatcher.self_test("cuda")
-    assert status.backend == "reference" and "disagreed" in status.reason
-
-
-def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Not while a graph is being captured."""
-    kernel(monkeypatch, lambda q, *rest: expected())
-    dispatcher, tested, capturing = Dispatcher(check_first=True), [], [True]
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
-
-    def error(owner: Dispatcher, device: Any) -> torch.Tensor:
-        tested.append(device.type)
-        return torch.zeros(())
-
-    tests = {name: each._replace(error=error) for name, each in dispatch.KERNELS.items()}
-    monkeypatch.setattr(dispatch, "KERNELS", tests)
-    for capture, count in ((True, 0), (False, 1), (False, 1)):
-        capturing[0] = capture
-        assert torch.equal(call(dispatcher), expected())
-        assert len(tested) == count
-    q, visual, text = sample_planes(torch.device("cpu"), torch.float32)
-    dispatcher.attend(q.as_subclass(OnGpu), visual, text, 0.1)
-    assert len(tested) == 2  # digits have a test of their own
+    trusted()
+    breaks(gpu, monkeypatch, name, full)
+    with pytest.raises(torch.OutOfMemoryError):
+        FUNCTIONS[name].call()
+    assert not dispatch.shared().faults
 
 
 @pytest.mark.parametrize(
@@ -162,7 +244,7 @@ def test_a_first_call_on_a_gpu_is_preceded_by_the_self_test_once(
 def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(
     monkeypatch: pytest.MonkeyPatch, basis: str, good: bool
 ) -> None:
-    def solve(work: str, first: torch.Tensor, *rest: Any) -> Any:
+    def solve(work: str, first: Tensor, *rest: Any) -> Any:
         if work == "covariance":
             return rotation.centred_covariance(first, torch.tensor([first.shape[2]]))
         if work == "weigh":
@@ -171,51 +253,93 @@ def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(
         kept = found[..., -32:] if basis == "wrong" else found[..., :32]
         return kept * (1.01 if basis == "slanted" else 1.0)
 
-    dispatcher = Dispatcher()
-    monkeypatch.setattr(dispatcher, "solve", solve)
-    dispatcher._test(SOLVER, torch.device("cpu"))
-    assert ("disagreed" in dispatcher.status("cuda").reason) != good
+    monkeypatch.setattr(dispatch, "solve", solve)
+    dispatch._test(SOLVER, CPU)
+    assert (SOLVER in dispatch.shared().faults) != good
 
 
-def _disguised(case: tuple[Any, ...]) -> tuple[Any, ...]:
-    q, visual, text = case
-    return q.as_subclass(OnGpu), visual, text
+def test_while_a_graph_is_captured_nothing_is_tested(
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    FUNCTIONS["attention"].call()
+    assert gpu == ["attend_triton"]
+
+
+def test_kernels_are_launched_on_the_device_of_their_tensors(
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def placed(device: Any) -> Iterator[None]:
+        gpu.append(device.index)
+        yield
+        gpu.append("left")
+
+    trusted()
+    monkeypatch.setattr(dispatch, "placed", placed)
+    run("gate", PLAIN["gate"], SimpleNamespace(type="cuda", index=1), *_shown("gate"))  # type: ignore[arg-type]
+    assert gpu == [1, "gate", "left"]
 
 
 def test_an_unsupported_call_is_bypassed_aloud(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unsupported(*given: object) -> None:
         raise Unsupported("a head of 512")
 
-    kernel(monkeypatch, unsupported)
-    dispatcher = Dispatcher()
+    trusted()
+    want = FUNCTIONS["attention"].call()
+    breaks(gpu, monkeypatch, "attention", unsupported)
     with caplog.at_level(logging.WARNING):
-        assert torch.equal(call(dispatcher), expected())
-    assert dispatcher.status("cuda").backend == "triton"
-    assert "a head of 512" in dispatcher.status("cuda").reason and caplog.records
+        assert same(FUNCTIONS["attention"].call(), want)
+    assert dispatch.status("cuda").backend == "triton"
+    assert "a head of 512" in reason() and caplog.records
 
 
-@pytest.mark.parametrize(("tokens", "samples", "rows"), [(2, 1, 1), (2, 2, 0), (1, 2, 0)])
+@pytest.mark.parametrize(
+    ("tokens", "samples", "called"),
+    [(2, 1, ["attend_rows"]), (2, 2, []), (1, 2, ["attend_triton"]), (0, 2, ["attend_triton"])],
+)
 def test_several_new_tokens_of_one_sample_are_rows(
-    monkeypatch: pytest.MonkeyPatch, tokens: int, samples: int, rows: int
+    tokens: int, samples: int, called: list[str], gpu: list[str]
 ) -> None:
-    q, visual, text = sample(torch.device("cpu"), torch.float32, 32)
+    """No visual tokens at all (0) are text alone."""
+    q, visual, text = sample(CPU, torch.float32, 32)
+    if not tokens:
+        visual = visual._replace(keys=visual.keys[:, :, :0], values=visual.values[:, :, :0])
     fields: dict[str, Any] = {
-        k: v[:samples] for k, v in visual._asdict().items() if isinstance(v, torch.Tensor)
+        k: v[:samples] for k, v in visual._asdict().items() if isinstance(v, Tensor)
     }
-    visual = visual._replace(**fields)
     assert text.lengths is not None
     text = Text(text.keys[:samples], text.values[:samples], text.lengths[:samples])
-    q = q[:samples].expand(-1, -1, tokens, -1)
-    called: list[str] = []
-    fake = SimpleNamespace(
-        attend_rows=lambda *given: called.append("rows"),
-        attend_triton=lambda *given: called.append("one"),
-    )
-    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
-    Dispatcher().attend(q.as_subclass(OnGpu), visual, text, 0.1)
-    assert called.count("rows") == rows and called.count("one") == (tokens == 1)
+    q = q[:samples].expand(-1, -1, max(tokens, 1), -1)
+    trusted()
+    attend(disguised(q), visual._replace(**fields), text, 0.1)
+    assert gpu == called
+
+
+def test_the_caller_computes_what_has_no_kernel(gpu: list[str]) -> None:
+    """On a processor, in float32, where gradients are wanted, and for heads that are too wide: no
+    kernel is tried that could fail there, and then be off for other heads."""
+    assert dispatch.elementwise("gate", *sample_elementwise("gate", CPU, torch.bfloat16)) is None
+    assert dispatch.elementwise("gate", *_shown("gate", dtype=torch.float32)) is None
+    with torch.enable_grad():
+        assert dispatch.elementwise("gate", *_shown("gate")) is None
+    wide = disguised(torch.ones(1, 2, 6, 512, dtype=torch.bfloat16))
+    assert dispatch.solve("covariance", wide) is None
+    assert not dispatch.has_window_kernel(wide) and dispatch.has_window_kernel(wide[..., :256])
+    q, visual, text = sample_packed(CPU, torch.float32)
+    assert isinstance(visual, Packed)
+    assert torch.equal(attend(q, visual, text, 0.1), attend_reference(q, visual, text, 0.1))
+    assert dispatch.status("cpu").backend == "reference"
+    assert "No GPU" in dispatch.self_test("cpu").reason and gpu == []
+
+
+def test_what_is_loaded_on_a_gpu_alone_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is gone would only be seen there, where plain PyTorch takes over."""
+    monkeypatch.undo()
+    for function, (module, _) in WORKS.items():
+        assert callable(getattr(importlib.import_module(module, dispatch.__package__), function))
 
 
 def test_import_without_triton_or_gpu(root: Path) -> None:
@@ -225,78 +349,3 @@ def test_import_without_triton_or_gpu(root: Path) -> None:
         "assert not torch.cuda.is_initialized()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_fault_of_one_form_leaves_the_others_alone(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Digits' attention fails, or is off in its self-test: it is read in plain PyTorch, all else by
-    the kernels."""
-    calls = []
-
-    def attend(q: torch.Tensor, visual: Visual, text: Any, scale: float) -> torch.Tensor:
-        calls.append(visual)
-        mine = visual.key_planes is not None
-        if mine and not wrong:
-            raise RuntimeError("a secret path")
-        return attend_reference(q.as_subclass(torch.Tensor), visual, text, scale) + mine
-
-    kernel(monkeypatch, attend)
-    dispatcher = Dispatcher()
-    dispatcher._untested = {"planes"} if wrong else set()
-    q, visual, text = sample_planes(torch.device("cpu"), torch.float32)
-    disguised = q.as_subclass(OnGpu)
-    monkeypatch.setattr(dispatch, "sample_planes", lambda *given: (disguised, visual, text))
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    for _ in range(3):
-        got = dispatcher.attend(disguised, visual, text, 0.1)
-        assert torch.equal(got, attend_reference(q, visual, text, 0.1))
-    assert len(calls) == 1
-    status = dispatcher.status("cuda")
-    assert status.backend == "triton"
-    assert "few bits" in status.reason and "secret" not in status.reason
-    assert torch.equal(call(dispatcher), expected())
-    assert len(calls) == 2
-
-
-def test_heads_that_are_too_wide_are_computed_in_plain_pytorch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No kernel is tried that could fail there, and then be off for other heads."""
-    monkeypatch.setattr(importlib, "import_module", lambda *names: pytest.fail("launched"))
-    dispatcher = Dispatcher()
-    wide = torch.ones(1, 2, 6, 512, dtype=torch.bfloat16)
-    assert dispatcher.solve("covariance", wide.as_subclass(OnGpu)) is None
-    assert not dispatcher.has_window_kernel(wide.as_subclass(OnGpu))
-    assert dispatcher.has_window_kernel(wide[..., :256].as_subclass(OnGpu))
-
-
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_failed_window_is_summed_in_plain_pytorch(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its kernel fails, or is off in its self-test; attention keeps its own."""
-    seen, calls = sample_window(torch.device("cpu"), torch.bfloat16), []
-    disguised = seen._replace(keys=seen.keys.as_subclass(OnGpu))
-
-    def failing(given: Window) -> tuple[torch.Tensor, ...]:
-        calls.append(given)
-        if not wrong:
-            raise RuntimeError("a secret path")
-        mass, spread, squares = window_attention_plain(seen)
-        return mass, 1.1 * spread, squares
-
-    fake = SimpleNamespace(window_attention=failing)
-    monkeypatch.setattr(importlib, "import_module", lambda *names: fake)
-    monkeypatch.setattr(dispatch, "sample_window", lambda *given: disguised)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    dispatcher = Dispatcher()
-    dispatcher._untested = {WINDOW}
-    for _ in range(3):
-        got = dispatcher.window_attention(disguised)
-        assert all(map(torch.equal, got, window_attention_plain(disguised)))
-    assert len(calls) == 1
-    assert not any(dispatcher.has_window_kernel(each.keys) for each in (seen, disguised))
-    reason = dispatcher.status("cuda").reason
-    assert "last queries" in reason and "secret" not in reason

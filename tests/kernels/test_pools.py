@@ -5,8 +5,10 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from kernels.attention_launch import attend_triton
-from kernels.reference import attend_reference, misaligned
+from kernels.packed_attention_launch import attend_packed
+from kernels.reference import Packed, attend_reference
 from rotatek.engine.batch import RunningBatch
+from tests.kernels.cases import misaligned
 from tests.ragged import KINDS, filled
 from tests.tiny import tiny_qwen
 
@@ -36,8 +38,9 @@ def test_kernels_read_pools_in_place(kind: str) -> None:
             held = cache.layers[layer]
             own = attend_reference(query[row][None], held.store.read(), held.text.read(), 0.2)
             torch.testing.assert_close(want[row][None], own, atol=1e-4, rtol=1e-4)
-        if visual.key_planes is not None:  # which are not read under float32
-            query = query.half()
+        if isinstance(visual, Packed):  # which are not read under float32
             text = text._replace(keys=text.keys.half(), values=text.values.half())
-        got = attend_triton(query, visual, text, 0.2).float()
+            got = attend_packed(query.half(), visual, text, 0.2).float()
+        else:
+            got = attend_triton(query, visual, text, 0.2)
         torch.testing.assert_close(got[:3], want[:3], atol=2e-2, rtol=2e-2)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from kernels.planes import DEPTHS, GRANULE, head_words
-from kernels.reference import Text, Visual, attend_reference
+from kernels.reference import Narrow, Packed, Text, attend_reference
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.column import Column
+from rotatek.compare.columns import title_of
+from rotatek.compare.report import Column
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, SettingError
@@ -24,7 +25,6 @@ from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.bits import importance_of
 from rotatek.methods.channels.layer_group import LayerGroup, held
 from rotatek.methods.channels.store import Store
-from rotatek.methods.columns import title_of
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
@@ -75,7 +75,8 @@ def stored(layers: Sequence[LayerStates], **options: Any) -> list[Store]:
 
 def counts(store: Store) -> list[Tensor]:
     """Channels of Keys and of Values with a digit of each level."""
-    return [held(p).counts for p in (store.visual.key_planes, store.visual.value_planes)]
+    assert isinstance(store.visual, Packed)
+    return [store.visual.keys.counts, store.visual.values.counts]
 
 
 def same_bits(some: Sequence[Store], others: Sequence[Store]) -> bool:
@@ -282,9 +283,9 @@ def test_attention_over_planes_is_near_the_full_one(times: float, bar: float) ->
     own = states(0, [150, 90], dtype=torch.float32)
     (store,) = stored([own], smaller=times)
     q, text = own.queries[:, :, -1:], held(own.text)
-    want = attend_reference(q, Visual(own.keys, own.values, own.lengths), text, D**-0.5)
+    want = attend_reference(q, Narrow(own.keys, own.values, own.lengths), text, D**-0.5)
     got = attend_reference(q, store.visual, text, D**-0.5)
     assert float((got - want).norm() / want.norm()) <= bar
-    assert held(store.visual.key_planes).basis.dtype == torch.int8
+    assert isinstance(store.visual, Packed) and store.visual.keys.basis.dtype == torch.int8
     with pytest.raises(ModeUnsupported, match="Beam search"):
         store.select(lambda tensor: tensor)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers.cache_utils import Cache, DynamicCache
 
-from kernels.reference import misaligned
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
@@ -20,6 +19,7 @@ from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.fixtures import Picture, half
 from tests.greedy import decode
+from tests.kernels.cases import misaligned
 from tests.tiny import TINY
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {

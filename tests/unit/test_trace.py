@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from kernels.reference import Text, Visual, attend_reference, project_query
+from kernels.reference import Narrow, Text, attend_reference, project_query
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
@@ -98,15 +98,16 @@ def test_a_heads_scores_and_masks_are_those_of_a_real_cache(
             one = stored.with_keep(most / D).for_figures().compress(states.as_layer())
             mask = trace_analysis.masks(trace, layer, head, {"it": stored}, most)["it"]
             assert mask.shape == states.keys.shape and (mask.sum(1) == most).all()
-            assert mask.sum() == one.visual.keys.numel()
+            assert isinstance(one.visual, Narrow) and mask.sum() == one.visual.keys.numel()
 
 
 def test_masks_are_the_channels_that_are_stored_not_only_as_many(engine: Engine) -> None:
     trace, _ = traced(engine, Settings.of(keep_channels=0.25))
     states = trace.head(2, 1)
     masks = trace_analysis.masks(trace, 2, 1, trace_analysis.compared(RotateK()), 8)
-    index = present(ThinK(0.25).compress(states.as_layer()).visual.index)[0, 0]
-    assert np.flatnonzero(masks["think"][0]).tolist() == index.tolist()
+    seen = ThinK(0.25).compress(states.as_layer()).read()
+    assert isinstance(seen, Narrow)
+    assert np.flatnonzero(masks["think"][0]).tolist() == present(seen.index)[0, 0].tolist()
     dense = SparK(0.25).compress(states.as_layer()).read().keys[0, 0]
     kept = torch.from_numpy(masks["spark"])
     assert torch.equal(dense[kept], states.keys[kept])
@@ -167,7 +168,7 @@ def test_weights_are_those_of_the_attention() -> None:
     keys, queries = torch.randn(1, 2, visual + text, d), torch.randn(1, 4, 3, d)
     names = torch.eye(d)[None, None, : visual + text].expand(1, 2, -1, -1)
     parts = [(part[:, :, :visual], part[:, :, visual:]) for part in (keys, names)]
-    seen = Visual(parts[0][0], parts[1][0])
+    seen = Narrow(parts[0][0], parts[1][0])
     others = Text(parts[0][1], parts[1][1])
     found = weights(queries[0], seen, others, steps=(0, 1, 2), fed=2)
     expected = attend_reference(queries, seen, others, d**-0.5)[0, :, :, :visual].mean(0)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from kernels.reference import Text, Visual
+from kernels.reference import Narrow, Text, expanded
 from rotatek.bridge.row_layout import Rows
 from rotatek.methods import rotation
 from rotatek.methods.channels.store import Store
@@ -232,25 +232,15 @@ class ChannelMethod(Method):
 
     # What figures ask
 
-    def stored(self, head: HeadStates, k: int) -> Visual:
-        """The decoded form of a head that keeps k channels, compressed without other heads."""
-        alone = self.for_figures().with_keep(k / head.keys.shape[-1])
-        return alone.compress(head.as_layer()).read()
-
     def for_figures(self) -> Self:
         """The same method without what concerns other heads, Values, or the type of numbers."""
         return self.of_paper()
 
     def reconstruction(self, head: HeadStates, k: int) -> Tensor:
         """[n, d]: the Keys that decoding at k channels amounts to: scores are q . this."""
-        seen = self.stored(head, k)
-        keys = seen.keys[0, 0].float()
-        if seen.index is not None:
-            dense = torch.zeros(len(keys), head.keys.shape[-1])
-            keys = dense.scatter_(1, seen.index[0, 0].expand(len(keys), -1), keys)
-        elif seen.basis is not None:
-            keys = keys @ seen.basis[0, 0].float().T
-        return keys if seen.mean is None else keys + seen.mean[0, 0].float()
+        d = head.keys.shape[-1]
+        alone = self.for_figures().with_keep(k / d)  # compressed without other heads
+        return expanded(alone.compress(head.as_layer()).read(), d)[0][0, 0]
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: which numbers of each token are stored, in the method's own channels."""
@@ -297,6 +287,6 @@ def keep_option(help: str) -> Any:
     )
 
 
-def full_visual(states: LayerStates) -> Visual:
+def full_visual(states: LayerStates) -> Narrow:
     """The visual tokens as they are."""
-    return Visual(states.keys, states.values, states.lengths)
+    return Narrow(states.keys, states.values, states.lengths)

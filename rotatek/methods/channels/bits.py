@@ -31,7 +31,7 @@ from kernels.planes import (
     pack,
     steps_along,
 )
-from kernels.reference import Text, Visual
+from kernels.reference import Packed, Text
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
 from rotatek.methods import rotation
@@ -446,16 +446,7 @@ def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
     keys, values = planes[: len(stores)], planes[len(stores) :]
     for store, own, key, value in zip(stores, parts, keys, values, strict=True):
         states = held(store.pending)
-        none = *states.keys.shape[:2], 0, 0
-        store.visual = Visual(
-            states.keys.new_empty(none),
-            states.keys.new_empty(none),
-            states.lengths,
-            tokens=states.keys.shape[2],
-            key_planes=key,
-            value_planes=value,
-            **own,
-        )
+        store.visual = Packed(key, value, states.keys.shape[2], states.lengths, **own)
         store.pending = store.group = None
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.quantised_method import (
@@ -26,7 +26,6 @@ from rotatek.methods.channels.quantised_method import (
     bits_option,
     value_bits_option,
 )
-from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice
 from rotatek.methods.rotation import token_mask
 
@@ -93,7 +92,7 @@ class KiviStore(PackedStore):
 
     group: int = field(kw_only=True)
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys and Values [B, Hkv, N + R, d]."""
         visual, beside, tokens = self.visual, self.beside, self.visual.keys.shape[2]
         keys = unpack(visual.keys, int(self.key_bits), self.width)
@@ -146,7 +145,7 @@ class Kivi(PackedMethod):
         """The recent ones."""
         return int(self.residual)
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> KiviStore:
         """Quantise Keys along tokens and Values along channels."""
         key_bits, value_bits = (int(bits) for bits in self.each)
         keys, values, group = states.keys, states.values, int(self.group)
@@ -166,7 +165,7 @@ class Kivi(PackedMethod):
             "value_scale": for_values.scale, "value_zero": for_values.zero,
         }  # fmt: skip
         return KiviStore(
-            Visual(
+            Narrow(
                 pack(for_keys.codes.flatten(2, 3)[:, :, :tokens], key_bits),
                 pack(for_values.codes.flatten(3), value_bits),
                 states.lengths,

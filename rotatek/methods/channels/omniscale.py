@@ -9,18 +9,17 @@ token at a time in groups of 32 channels. Nothing is calibrated.
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import Kivi, KiviStore
 from rotatek.methods.channels.quantised_method import LARGEST, hadamard
-from rotatek.methods.channels.store import Store
 
 
 @dataclass
 class OmniScaledStore(KiviStore):
     """beside: also key_norm, float16 [B, Hkv, N, 1]."""
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
         seen, back = super().read(), hadamard(self.width, self.visual.keys.device)
         keys = seen.keys.float() * self.beside["key_norm"].float() @ back
@@ -42,7 +41,7 @@ class OmniScaled(Kivi):
     marker: ClassVar[str] = "star-diamond"
     dash: ClassVar[str] = "dot"
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> OmniScaledStore:
         """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does."""
         turn = hadamard(states.keys.shape[-1], states.keys.device)  # its own inverse
         keys, values = states.keys.float() @ turn, states.values.float() @ turn

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.kivi import Groups
@@ -30,7 +30,6 @@ from rotatek.methods.channels.quantised_method import (
     hadamard,
     value_bits_option,
 )
-from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice, option
 from rotatek.methods.rotation.stored_bases import load_bases
 
@@ -69,7 +68,7 @@ class OscarStore(PackedStore):
 
     turns: Tensor | None = field(kw_only=True)
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
         found = []
         for side, name in enumerate(("key", "value")):
@@ -122,7 +121,7 @@ class Oscar(PackedMethod):
         """R of Keys and of Values of each layer, [2, d, d], from the file."""
         return None if self.calibration is None else load_bases(self.calibration, layers, "oscar")
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> OscarStore:
         """Turn Keys and Values, and quantise each token's groups of channels."""
         d = states.keys.shape[-1]
         if states.basis is None:
@@ -144,6 +143,6 @@ class Oscar(PackedMethod):
             groups = Groups.of(turned, 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
-        visual = Visual(packed[0], packed[1], states.lengths)
+        visual = Narrow(packed[0], packed[1], states.lengths)
         counts = whole.first, whole.count - whole.first
         return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)

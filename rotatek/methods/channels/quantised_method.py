@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from kernels.reference import Narrow
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.base import ChannelMethod
 from rotatek.methods.channels.store import Store
@@ -128,6 +129,7 @@ class PackedStore(Store):
             [B, Hkv, n, d] of `beside`.
     """
 
+    visual: Narrow
     beside: dict[str, Tensor]
     key_bits: float
     value_bits: float

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
@@ -76,12 +76,13 @@ class SparKStore(Store):
 
     per_token: ClassVar[tuple[str, ...]] = (*Store.per_token, "mask", "level", "signs")
 
+    visual: Narrow
     mask: Tensor
     level: Tensor
     signs: Tensor | None
     norms: Tensor | None
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys [B, Hkv, N, d], as every step of this method must."""
         kept, d = self.visual.keys, self.visual.values.shape[-1]
         mask = unpack(self.mask, 1, d).bool()
@@ -136,7 +137,7 @@ class SparK(ChannelMethod):
         [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> SparKStore:
         """Keep each token's k highest-scoring channels."""
         keys, d = states.keys, states.keys.shape[-1]
         k = channels_kept(d, self.keep)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from kernels.planes import Planes
-from kernels.reference import Visual
+from kernels.reference import Packed, Visual
 from rotatek.errors import ModeUnsupported
 
 
@@ -32,19 +32,18 @@ class Store:
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors."""
         parts = {"keys": "visual_keys", "values": "visual_values", "lengths": "lengths"}
+        parts["index"] = "masks"
         for name, value in self.visual._asdict().items():
             if isinstance(value, Tensor):
-                part = "masks" if name == "index" else parts.get(name, "bases")
-                yield part, value
+                yield parts.get(name, "bases"), value
             elif isinstance(value, Planes):
                 own = value.own
-                yield f"visual_{name.split('_')[0]}s", own.pop("data")
+                yield parts[name], own.pop("data")
                 yield from (("bases", tensor) for tensor in own.values())
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition)."""
-        visual = self.visual
-        if visual.key_planes is not None:
+        if isinstance(self.visual, Packed):
             raise ModeUnsupported("Beam search does not work with `smaller`. Use greedy.")
         parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
-        self.visual = Visual(*parts)
+        self.visual = type(self.visual)(*parts)

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.quantised_method import (
@@ -31,7 +31,6 @@ from rotatek.methods.channels.quantised_method import (
     bits_option,
     value_bits_option,
 )
-from rotatek.methods.channels.store import Store
 
 BITS: Final = ("1", "2", "2.5", "3", "3.5", "4")
 SEED: Final = 20250428
@@ -155,7 +154,7 @@ class TurboQuantStore(PackedStore):
     """beside: key_norm and value_norm, float16 [B, Hkv, N, vectors]; with half bits key_channels
     and value_channels, uint8 [B, Hkv, d]."""
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
         visual, beside = self.visual, self.beside
         keys = Quantised(visual.keys, beside["key_norm"], beside.get("key_channels"))
@@ -184,7 +183,7 @@ class TurboQuant(PackedMethod):
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> TurboQuantStore:
         """Rotate and quantise Keys and Values alike."""
         keys, values = map(Quantised.of, (states.keys, states.values), self.each)
         beside = {"key_norm": keys.norms, "value_norm": values.norms}
@@ -192,7 +191,7 @@ class TurboQuant(PackedMethod):
             if each.channels is not None:
                 beside[name] = each.channels
         return TurboQuantStore(
-            Visual(keys.codes, values.codes, states.lengths),
+            Narrow(keys.codes, values.codes, states.lengths),
             beside,
             *self.each,
             states.keys.shape[-1],

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.reference import Visual
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.kivi import GROUPS, SMALLEST, Groups
@@ -110,6 +110,7 @@ class VidKVStore(Store):
         dtype: of the numbers that `read` makes.
     """
 
+    visual: Narrow
     channels: Tensor
     key_scales: Tensor
     value_scale: Tensor
@@ -117,7 +118,7 @@ class VidKVStore(Store):
     width: int
     dtype: torch.dtype
 
-    def read(self) -> Visual:
+    def read(self) -> Narrow:
         """Rebuild dense Keys and Values [B, Hkv, N, d]."""
         half, tokens = self.width // 2, self.visual.values.shape[2]
         packed = self.visual.keys.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
@@ -177,7 +178,7 @@ class VidKV(ChannelMethod):
         """`1.5 and 1.58 bits`."""
         return "1.5 and 1.58 bits"
 
-    def compress(self, states: LayerStates) -> Store:
+    def compress(self, states: LayerStates) -> VidKVStore:
         """Quantise Keys and Values along tokens."""
         tokens, d = states.keys.shape[2:]
         group, spare, half = int(self.group), -tokens % int(self.group), d // 2
@@ -199,7 +200,7 @@ class VidKV(ChannelMethod):
         codes = [pack(two.codes.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
         trits, step = self._ternary(grouped(states.values.float()), live)
         return VidKVStore(
-            Visual(
+            Narrow(
                 torch.cat(codes, -1),
                 pack_trits(trits.flatten(2, 3)[:, :, :tokens]),
                 states.lengths,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import gradio as gr
 
+from rotatek.compare.columns import at_budget, pruners, titled
 from rotatek.methods.channels.bits import DEFAULT_TIMES
-from rotatek.methods.columns import at_budget, pruners, titled
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept, tokens_kept
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets
