@@ -109,24 +109,6 @@ def test_imports_point_down(path: Path) -> None:
             assert own is not None and own >= PAGE_FLOOR, f"{relative(path)} must not import {name}"
 
 
-@pytest.mark.unversioned
-def test_no_import_circle() -> None:
-    graph = {module_name(path): set(imports(path)) for path in SHIPPED}
-    done: set[str] = set()
-
-    def visit(module: str, trail: tuple[str, ...]) -> None:
-        assert module not in trail, " -> ".join([*trail[trail.index(module) :], module])
-        if module not in done:
-            for target in graph.get(module, set()) & graph.keys() - {module}:
-                # A package's __init__ may gather its own modules, which may import the package's
-                # siblings but not the package.
-                visit(target, (*trail, module))
-            done.add(module)
-
-    for module in graph:
-        visit(module, ())
-
-
 def requirement_lines() -> set[str]:
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}

@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.decode import decode_one_token, prefill
+from rotatek.engine.decode import prefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
@@ -152,41 +152,6 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
         assert steps == wanted[0]
 
 
-def test_a_trial_step_is_forgotten(picture: Picture) -> None:
-    """As a graph's capture does, outside of inference mode: lengths go back in place."""
-    vlm = _model("qwen2_5_vl")
-    prompt = _embed(vlm, picture, Settings(), 1)
-    cache = RotateKCache(vlm.model, prompt.inputs(), Settings())
-    logits, _ = prefill(vlm, prompt, cache)
-    cache.reserve(4 * NEW)
-    before, places = cache.counters(), [la.text.lengths.data_ptr() for la in cache.layers]
-    decode_one_token(vlm, logits.argmax(-1), prompt.next_position, cache, None)
-    assert cache.counters()[0][0][0] != before[0][0][0]
-    cache.rewind(before)
-    for layer, (logical, mark) in zip(cache.layers, before[0], strict=True):
-        assert (layer.logical, layer.text.longest) == (logical, mark.longest)
-        assert torch.equal(layer.text.lengths, mark.lengths)
-    assert places == [la.text.lengths.data_ptr() for la in cache.layers]
-
-
-@pytest.mark.parametrize("family", TINY)
-def test_dropped_tokens_leave_positions_alone(family: str, picture: Picture) -> None:
-    vlm = _model(family)
-    whole = _embed(vlm, picture, Settings(), 0)
-    for tokens in ("fastv", "visionzip"):
-        settings = Settings.of(tokens=tokens, keep_tokens=0.3)
-        prompt = _embed(vlm, picture, settings, 0)
-        assert torch.equal(prompt.next_position, whole.next_position)
-        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-        _answer(vlm, prompt, cache)
-        rows = prompt.embeds.shape[1]
-        fed = NEW - 1
-        assert cache.get_seq_length() == rows + fed
-        assert all(layer.get_seq_length() == rows + fed for layer in cache.layers)
-        text = whole.embeds.shape[1] - int(whole.visual.sum()) + fed
-        assert all(layer.text.longest == text for layer in cache.layers)
-
-
 @pytest.mark.parametrize("family", TINY)
 def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
     """Dropping rows must give what hiding them from the later layers gives."""
@@ -213,21 +178,3 @@ def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
         for hook in hooks:
             hook.remove()
     assert torch.allclose(logits, wanted, atol=1e-4)
-
-
-def test_interleaved_requests_do_not_meet(picture: Picture) -> None:
-    """Two requests taking turns say what each says alone: nothing lives on the model."""
-    vlm = _model("qwen2_5_vl")
-    settings = Settings.of(tokens="fastv", keep_tokens=0.5)
-    prompts = [_embed(vlm, picture, settings, i) for i in (0, 1)]
-    alone = [_answer(vlm, p, RotateKCache(vlm.model, p.inputs(), settings))[0] for p in prompts]
-    runs = []
-    for prompt in prompts:
-        cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-        logits, _ = prefill(vlm, prompt, cache)
-        runs.append(decode(vlm, prompt, cache, logits, NEW))
-    said: list[list[int]] = [[], []]
-    for _ in range(NEW):
-        for words, run in zip(said, runs, strict=True):
-            words += next(run).tokens
-    assert said == alone

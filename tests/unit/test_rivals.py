@@ -14,11 +14,9 @@ from rotatek.methods.channels import (
     TurboQuant,
     VidKV,
 )
-from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
-from rotatek.methods.channels.vidkv import pack_trits, unpack_trits
 
 HEADS, D, N = 2, 64, 75
 LENGTHS = (75, 40)  # of two samples: the second ends inside its second group of 32
@@ -35,17 +33,6 @@ def states(dtype: torch.dtype = torch.float32) -> LayerStates:
     lengths = torch.tensor(LENGTHS, dtype=torch.int32)
     alive = torch.ones(2, 4, dtype=torch.bool)
     return LayerStates(keys.to(dtype), values.to(dtype), lengths, queries.to(dtype), alive, 0)
-
-
-@pytest.mark.parametrize("bits", range(1, 9))
-@pytest.mark.parametrize("n", [1, 7, 64])
-def test_codes_come_back_from_bytes(bits: int, n: int) -> None:
-    codes = torch.randint(0, 2**bits, (2, 3, n), generator=torch.Generator().manual_seed(bits))
-    packed = pack(codes, bits)
-    assert packed.dtype == torch.uint8 and packed.shape == (2, 3, packed_width(n, bits))
-    assert unpack(packed, bits, n).tolist() == codes.tolist()
-    least = math.ceil(n * bits / 8)
-    assert packed.shape[-1] == least or n % 8  # whole blocks of codes, so a little more at an end
 
 
 def plain_group(numbers: list[float], bits: int, clip: float = 1.0) -> list[float]:
@@ -222,13 +209,6 @@ def test_vidkv_is_the_formula() -> None:
                 wanted = plain_ternary(layer.values[sample, 0, rows, channel].tolist())
                 got = found.values[sample, 0, rows, channel].tolist()
                 assert got == pytest.approx(wanted, rel=1e-3, abs=1e-5)
-
-
-def test_five_ternary_numbers_lie_in_a_byte() -> None:
-    codes = torch.randint(0, 3, (4, 13), generator=torch.Generator().manual_seed(1))
-    packed = pack_trits(codes)
-    assert packed.shape == (4, 3) and packed.dtype == torch.uint8
-    assert torch.equal(unpack_trits(packed, 13), codes.to(torch.uint8))
 
 
 def test_a_share_is_met_by_as_many_bits_as_fit() -> None:
