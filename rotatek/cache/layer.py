@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from rotatek.bridge.attention import tag
 from rotatek.bridge.state_layers import change, key_layers, state_layers, tensors_of
-from rotatek.cache.sliding_window import WindowPositions
-from rotatek.cache.text_buffer import TextBuffer
+from rotatek.cache.sliding_window import NOWHERE, WindowPositions
+from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.methods.channels.store import Store
 
@@ -132,6 +133,38 @@ class CompressedLayer(CacheLayerMixin):
             if part is not None:
                 part.select(how)
         self.span = None if self.span is None else self.span.changed(how)
+
+    def forget(self, lost: Tensor, slots: Tensor) -> None:
+        """Give up text inside any window.
+
+        Args:
+            lost: [B, n] bool, which of all columns go.
+            slots: [B, n] the text slot of each of them.
+        """
+        assert self.text is not None
+        M, device = self.text.keys.shape[2], self.text.keys.device
+        places = torch.where(lost, slots, M).to(device)
+        gone = lost.new_zeros(len(lost), M + 1, device=device).scatter(1, places, True)[:, :M]
+        span = None if self.span is None else self.span.now(self.text.lengths, M)
+        order = self.text.forget(gone)
+        if span is not None:
+            dead = torch.arange(M, device=device) >= self.text.lengths[:, None]
+            self.span = replace(span, text=span.text.gather(1, order).masked_fill(dead, NOWHERE))
+
+    def append(self, keys: Tensor, values: Tensor, real: Tensor) -> None:
+        """Add those of T tokens [B, Hkv, T, d] that are no padding, real [B, T], inside any
+        window."""
+        assert self.text is not None
+        order = real.long().argsort(dim=1, descending=True, stable=True)
+        count, before = real.sum(1, dtype=torch.int32), self.text.lengths.clone()
+        self.text.append(take_tokens(keys, order), take_tokens(values, order), count)
+        if self.span is not None:  # padding has an index, too
+            M, span = self.text.keys.shape[2], self.span.now(before, self.text.keys.shape[2])
+            step = torch.arange(real.shape[1], device=real.device)
+            slots = torch.where(step < count[:, None], before[:, None] + step, M)
+            places = (span.count[:, None] + order).int()
+            places = pad(span.text, (0, 1)).scatter(1, slots, places)[:, :M]
+            self.span = replace(span, text=places, count=span.count + real.shape[1])
 
     def offload(self) -> None:
         """Refused: the layer is not a pair of tensors."""

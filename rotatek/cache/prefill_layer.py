@@ -15,7 +15,7 @@ from rotatek.bridge.kv_sharing import lends
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
-from rotatek.cache.text_buffer import TextBuffer
+from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Rest
 from rotatek.methods.channels.store import Store
@@ -45,6 +45,7 @@ class PrefillCompressor:
     pruner: TokenPruner | None = None
     stores: list[Store] = field(default_factory=list)
     rest: Rest | None = None  # of `pack`, for when the model's own work is queued
+    real: Tensor | None = None  # [B, T] bool: a further call's tokens that are no padding
 
     @property
     def complete(self) -> bool:
@@ -121,9 +122,12 @@ class PlannedLayer(CompressedLayer):
         if recorder is not None and query.shape[2] == 1 and not self.text.static:
             recorder.step(self.index, over_root(module, query))
         self.follow(0)
+        if self.filling.real is not None:
+            self.append(key, value, self.filling.real.to(key.device))
+            return self._read(query, scale)
         if self.text.tables is None or query.shape[2] == 1:
             self.text.append(key, value)
-            return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+            return self._read(query, scale)
         rows, lending = [], lends(module)
         for one in zip(*(part.split(1, 2) for part in (query, key, value)), strict=True):
             self.text.append(*one[1:])  # which may overwrite what the row before has seen
@@ -143,8 +147,20 @@ class PlannedLayer(CompressedLayer):
             seen = self.each[-query.shape[2] :]
             rows = zip(query.split(1, 2), seen, strict=True)
             return torch.cat([attend(q, *one, scale) for q, one in rows], 2).transpose(1, 2)
+        return self._read(query, scale)
+
+    def _read(self, query: Tensor, scale: float) -> Tensor:
+        """Attention of a call's last rows [B, Hq, T, d], which are stored, if they are no padding:
+        [B, T, Hq, d]."""
         assert self.text is not None
-        return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+        if self.filling.real is None:
+            return attend(query, self.visual(), self.text.read(), scale).transpose(1, 2)
+        real = self.filling.real[:, -query.shape[2] :].to(query.device)
+        order = real.long().argsort(dim=1, stable=True)  # padding comes first
+        turned = take_tokens(query, order)
+        out = attend(turned, self.visual(), self.text.read(), scale).transpose(1, 2)
+        back = order.argsort(1)[..., None, None].expand_as(out)
+        return out.gather(1, back).masked_fill(~real[..., None, None], 0.0)
 
     def visual(self) -> Visual | None:
         """The visual tokens that the newest token sees."""

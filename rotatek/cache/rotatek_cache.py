@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
@@ -31,6 +32,7 @@ from rotatek.bridge.state_layers import (
 )
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
+from rotatek.cache.call_mask import TEXT, check_further, check_prompt, columns_of
 from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
@@ -112,6 +114,7 @@ class RotateKCache(RewindableCache):
         self._prompt = plan  # `reset` restores it
         self._by_ids = True  # whether visual tokens are known by their ids
         self._again = False  # whether a prompt comes behind `reset`
+        self._columns: Tensor | None = None  # see `call_mask`; None where the plan tells them
         keys = [PlannedLayer(number, plan, filling) for number in range(plan.layers)]
         super().__init__(layers=among_states(model, keys))
         self._steps: StepGraph | None = StepGraph()
@@ -172,14 +175,15 @@ class RotateKCache(RewindableCache):
 
         Raises:
             ModeUnsupported: for assisted decoding, another model or another prompt, pictures of a
-                later turn, and behind a call that broke off.
+                later turn, masks that cannot be honoured, and behind a call that broke off.
         """
-        owner, ids = self._model(), given.get("input_ids")
+        owner, ids, mask = self._model(), given.get("input_ids"), given.get("attention_mask")
         if model is not owner and (owner is None or not _share_parts(model, owner)):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
             )
         layers = key_layers(self)
+        layers[0].filling.real = None
         if len({layer.logical for layer in layers}) > 1 or not layers[0].filling.complete:
             raise ModeUnsupported(
                 "An earlier call with this cache broke off. Call its `reset`, and give the whole "
@@ -198,6 +202,15 @@ class RotateKCache(RewindableCache):
                     change(layer, lambda t: t.clone() if t.is_inference() else t)
             if torch.is_grad_enabled():
                 self._check_gradients()
+            rows = given.get("inputs_embeds") if ids is None else ids
+            tokens = None if rows is None else rows.shape[1]
+            found = (
+                check_further(layers, self._columns_now(), mask, tokens)
+                if mask is not None
+                else None
+            )
+            if found is not None:
+                self._columns, layers[0].filling.real = found
             return
         if self._again:
             self._begin_again(given)
@@ -205,8 +218,22 @@ class RotateKCache(RewindableCache):
         drafted = kept - 1 if isinstance(kept, int) else 0
         if drafted > 0 and ids is not None and ids.shape[1] == self.plan.length + drafted:
             raise not_assisted()
+        check_prompt(self.plan, mask)
         if self._by_ids and ids is not None and not self.plan.is_of(is_one_of(ids, self._visual)):
             raise another_prompt()
+
+    def _columns_now(self) -> Tensor:
+        """The kinds of all columns of a mask so far, [B, n] int8."""
+        layer = key_layers(self)[0]
+        if self._columns is None:
+            behind = layer.logical - self.plan.logical
+            return columns_of(self.plan, len(layer.text.lengths), behind)
+        return pad(self._columns, (0, layer.logical - self._columns.shape[1]), value=TEXT)
+
+    def _select(self, how: Callable[[Tensor], Tensor]) -> None:
+        if self._filled:
+            self._columns = how(self._columns_now())
+        super()._select(how)
 
     def _check_gradients(self) -> None:
         """Refuse a step with gradients where PyTorch would, in words of its own."""
@@ -285,6 +312,8 @@ class RotateKCache(RewindableCache):
         kind = kind_of(given)
         if kind is None:
             return None
+        if layers[0].filling.real is not None:
+            return None
         one_device = all(la.text.keys.device == given["input_ids"].device for la in layers)
         return kind if one_device else None
 
@@ -328,6 +357,7 @@ class RotateKCache(RewindableCache):
             "plan": self.plan.state(),
             "layers": [layer.state() for layer in key_layers(self)],
             "states": [state_of(layer) for layer in state_layers(self)],
+            "columns": self._columns_now(),
             "notes": notes,
         }
         return cache_file.Draft(model, content, owner)
@@ -385,6 +415,7 @@ class RotateKCache(RewindableCache):
             others = [layer for layer in modules if attention_of(layer) is None]
             for layer, state, module in zip(states, content["states"], others, strict=True):
                 restore(layer, cache_file.moved(state, device_of(module)))
+            cache._columns = content["columns"].to(places[0])
         return cache
 
     def fork(self, tokens: int = 0) -> "RotateKCache":
@@ -404,7 +435,7 @@ class RotateKCache(RewindableCache):
         filling = PrefillCompressor(self.settings.channels, None, own.bases, own.pruner)
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
-        cache.notes = self.notes
+        cache.notes, cache._columns = self.notes, self._columns
         own_layers = key_layers(self)
         texts = TextBuffer.all_copied([layer.text for layer in own_layers], tokens)
         for layer, from_, text in zip(key_layers(cache), own_layers, texts, strict=True):
@@ -440,6 +471,7 @@ class RotateKCache(RewindableCache):
         if any(layer.is_filled for layer in key_layers(self)):
             for plan in (self.plan, self._prompt):
                 yield from plan.tensors()
+            yield from () if self._columns is None else (self._columns,)
 
     def shared(self) -> Iterator[Tensor]:
         """What the cache reads with all others of its model and none holds: the output metrics of
@@ -459,6 +491,7 @@ class RotateKCache(RewindableCache):
         """Drop every tensor."""
         if self._steps is not None:
             self._steps.forget()
+        self._columns = None
         for layer in key_layers(self):
             layer.reset()
             layer.filling.forget()

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rotatek.bridge.row_layout import Rows
 
@@ -97,6 +98,15 @@ class WindowPositions:
         below = self.count[:, None] + step - 1 - self.width  # the last index outside the window
         seen = torch.searchsorted((-self.visual).contiguous(), -below.clamp(min=-1).contiguous())
         return WindowSchedule(first, slots, held, seen.int())
+
+    def now(self, lengths: Tensor, slots: int) -> "WindowPositions":
+        """The same for texts that have grown to `lengths` [B] tokens, none of which has left."""
+        first = (self.text < NOWHERE).sum(1, dtype=torch.int32)[:, None]
+        slot = torch.arange(slots, device=lengths.device, dtype=torch.int32)
+        known = pad(self.text, (0, slots - self.text.shape[1]), value=NOWHERE)
+        places = torch.where(slot < first, known, self.count[:, None] + slot - first)
+        places = places.masked_fill(slot >= lengths[:, None], NOWHERE)
+        return replace(self, text=places, count=self.count + lengths - first[:, 0])
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "WindowPositions":
         """The same for other samples."""

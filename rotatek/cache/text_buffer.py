@@ -40,6 +40,11 @@ def write_tokens(text: Text, keys: Tensor, values: Tensor, slot: Tensor | None =
     text.values.scatter_(2, index, values)
 
 
+def take_tokens(states: Tensor, order: Tensor) -> Tensor:
+    """Tokens `order` [B, T] of states [B, H, T, d]."""
+    return states.gather(2, order[:, None, :, None].expand_as(states))
+
+
 class TextBuffer:
     """Keys and Values [B, Hkv, M, d] with spare slots; lengths are on the device.
 
@@ -148,10 +153,12 @@ class TextBuffer:
             )
         self.keys, self.values = _longer(self.keys, size), _longer(self.values, size)
 
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        """Add T tokens [B, Hkv, T, d] behind each sample's last one."""
+    def append(self, keys: Tensor, values: Tensor, real: Tensor | None = None) -> None:
+        """Add T tokens [B, Hkv, T, d] behind each sample's last one; real: [B] the first ones that
+        are added, where not all are."""
         T = keys.shape[2]
         self.reserve(self.longest + T)
+        self.ragged = self.ragged or real is not None
         if self.tables is not None:
             write_tokens(self.read(), keys, values, self.tables.slot(self.lengths))
         elif self.ragged or self.static:
@@ -160,7 +167,17 @@ class TextBuffer:
             self.keys[:, :, self.longest : self.longest + T] = keys
             self.values[:, :, self.longest : self.longest + T] = values
         self.longest += T
-        self.lengths += T
+        self.lengths += T if real is None else real
+
+    def forget(self, gone: Tensor) -> Tensor:
+        """Give up the tokens in the slots `gone` [B, M] bool; the slots that stay, [B, M]."""
+        alive = torch.arange(gone.shape[1], device=gone.device) < self.lengths[:, None]
+        kept = alive & ~gone
+        order = kept.long().argsort(dim=1, descending=True, stable=True)
+        self.keys, self.values = (take_tokens(each, order) for each in (self.keys, self.values))
+        self.lengths = kept.sum(1, dtype=self.lengths.dtype)
+        self.ragged, self.static = True, False
+        return order
 
     def leave_inference(self) -> None:
         """Become writable outside of inference mode, in which what there is was made."""

@@ -131,6 +131,17 @@ class TokenPlan:
             self._views[width] = window_view_of(width, text, seen, count)
         return self._views[width]
 
+    @property
+    def valid(self) -> Tensor:
+        """[B, L] bool: which tokens of the prompt are no padding."""
+        return self._first.valid
+
+    def columns(self) -> Tensor:
+        """The kinds of the prompt's tokens, [B, n] int8: 0 for padding, 1 for text, 2 for visual
+        ones."""
+        stays = self._first.stays
+        return (stays.to(torch.int8) + (stays & self._first.visual))[:, : self.logical]
+
     def is_of(self, visual: Tensor) -> bool:
         """Whether `visual` [B, L] bool may be its prompt's marks: `generate` repeats rows, and
         `enter` refuses another number of them."""
@@ -325,9 +336,13 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
     known = isinstance(inputs, Mapping)
     visual = inputs.get("visual") if known else None
     marks = inputs.get("input_ids") if known and visual is None else visual
+    mask = inputs.get("attention_mask") if known else None
     if not isinstance(marks, Tensor) or marks.dim() != 2:
         allowed = "the processor's output, with input_ids or visual as a tensor [B, L]"
         raise SettingError("inputs", allowed, sorted(inputs) if known else type(inputs).__name__)
+    if mask is not None and (not isinstance(mask, Tensor) or mask.shape != marks.shape):
+        found = f"one of {list(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        raise SettingError("inputs", f"given with an attention_mask {list(marks.shape)}", found)
     if visual is None:
         tokens = visual_ids(model.config)
         if not tokens:
@@ -335,6 +350,5 @@ def layout_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Layout:
                 f"{type(model).__name__} has no image token. Use a vision-language model."
             )
         visual = is_one_of(inputs["input_ids"], tokens)
-    mask = inputs.get("attention_mask")
     valid = torch.ones_like(visual) if mask is None else mask.bool()
     return Layout(visual.bool(), valid, WINDOW)

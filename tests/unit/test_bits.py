@@ -17,7 +17,7 @@ from rotatek.compare.columns import title_of
 from rotatek.compare.report import Column
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
-from rotatek.errors import ModeUnsupported, SettingError
+from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
@@ -287,5 +287,7 @@ def test_attention_over_planes_is_near_the_full_one(times: float, bar: float) ->
     got = attend_reference(q, store.visual, text, D**-0.5)
     assert float((got - want).norm() / want.norm()) <= bar
     assert isinstance(store.visual, Packed) and store.visual.keys.basis.dtype == torch.int8
-    with pytest.raises(ModeUnsupported, match="Beam search"):
-        store.select(lambda tensor: tensor)
+    rows = torch.tensor([1, 0, 1])
+    store.select(lambda tensor: tensor[rows])
+    moved = attend_reference(q[rows], store.visual, Text(*(part[rows] for part in text)), D**-0.5)
+    torch.testing.assert_close(moved, got[rows])

@@ -350,7 +350,8 @@ def test_a_stored_cache_fits_the_model_in_its_wrapper(picture: Picture, tmp_path
     model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY)
     cache.save(tmp_path / "cache")
     again = RotateKCache.load(tmp_path / "cache", model)
-    assert again.bytes().total <= cache.bytes().total
+    held, wanted = again.bytes().parts, cache.bytes().parts
+    assert held | {"lengths": 0} == wanted | {"lengths": 0}
 
 
 FULL = Settings.of(keep_channels=1.0)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from kernels.planes import Planes
-from kernels.reference import Packed, Visual
-from rotatek.errors import ModeUnsupported
+from kernels.planes import Planes, samples
+from kernels.reference import Visual
 
 
 @dataclass
@@ -42,8 +42,12 @@ class Store:
                 yield from (("bases", tensor) for tensor in own.values())
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Apply a batch selection to every tensor (beam search, batch repetition)."""
-        if isinstance(self.visual, Packed):
-            raise ModeUnsupported("Beam search does not work with `smaller`. Use greedy.")
-        parts: Any = [change(p) if isinstance(p, Tensor) else p for p in self.visual]
-        self.visual = type(self.visual)(*parts)
+        """Apply a batch selection to every tensor (beam search, batch repetition). The digits of
+        samples that go stay, since others may share them."""
+
+        def changed(part: Any) -> Any:
+            if not isinstance(part, Planes):
+                return change(part) if isinstance(part, Tensor) else part
+            return samples(part, change(torch.arange(len(part.counts), device=part.counts.device)))
+
+        self.visual = type(self.visual)(*map(changed, self.visual))
