@@ -23,7 +23,7 @@ APART: Final = ("benchmarks",)  # packages of the checkout that no wheel holds
 FOLDERS: Final = {f"rotatek.{name}": name for name in (*NESTED, "assets")}
 ASSETS: Final = [
     "*.css", "*.js", "examples/*", "pocket/*", "pocket-smol/*", "suite/*",
-    "results/*.json", "results/*.csv", "results/*.csv.gz",
+    "results/*.csv.gz",
 ]  # fmt: skip
 
 

@@ -106,7 +106,7 @@ BF16 = (Config(64, 2, 3, 4, block_m=64, tma=True, joined=Joined(1.9, 0.3, 3.8)),
 DENSE = (Config(64, 2, 4, 2, tma=True, joined=Joined(1.2, 0.3, 4.6)),)
 
 # (architecture, head width d, kept Key channels k, bytes of a token's Keys and Values), measured on
-# an H200 (commit 690bf34 has what they measured, in assets/results/kernels-tune.json)
+# an H200 (commit 690bf34 has what they measured)
 CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
     (90, 128, 16, 288): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),
     (90, 128, 32, 320): Config(128, warps=4, stages=2, per_sm=3, tma=True, large=BF16),

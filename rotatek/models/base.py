@@ -122,7 +122,7 @@ class VisionLanguageModel:
 
         PyTorch prefers cuDNN's attention on Hopper, which plans anew for every length and in every
         thread: a new picture and its prompt then take about twice as long as with flash attention,
-        which this selects for the process (`docs/kernels.md`).
+        which this selects for the process.
         """
         fuse(self.model)
         torch.backends.cuda.enable_cudnn_sdp(False)

@@ -30,7 +30,7 @@ from rotatek.models.assembly import at_hand
 
 log = logging.getLogger("rotatek")
 
-# GPU-seconds of a question: measured on an H200 with 7B and 8B models (assets/results), rounded up.
+# GPU-seconds of a question: measured on an H200 with 7B and 8B models, rounded up.
 QUESTION_S: Final = 10.0  # what one question may take at most
 START_S: Final = 2.0  # a worker's hand-over
 PREFILL_S: Final = 0.5  # a column's vision tower and prefill; measured .04 to .12, eigh .39

@@ -5,7 +5,7 @@
     (answer,) = pictures.ask(page, "What is the total?")
 
 A chat is cut behind its picture. What comes before a question is read once and compressed; a
-question is then its own tokens alone. `docs/pictures.md` has the commands and the limits.
+question is then its own tokens alone. `docs/how-it-works.md` says how.
 """
 
 from rotatek.pictures.asking import Answer

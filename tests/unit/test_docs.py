@@ -1,8 +1,13 @@
-"""The documents: short where they should be, and every link, file, command and import is there."""
+"""The documents: links, commands, imports, options, variables and results are as they say."""
 
+import argparse
 import ast
+import csv
+import gzip
 import re
-from collections.abc import Iterator
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,19 +18,23 @@ import torch
 
 from kernels.reference import Narrow
 from rotatek import Settings
+from rotatek.cli.main import parser_for
 from rotatek.methods.channels import CHANNELS, LayerStates
 from rotatek.methods.tokens import TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "how-it-works.md"
+RESULTS, DEPLOY = ROOT / "docs" / "results.md", ROOT / "DEPLOY.md"
 TEXTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("assets/*/README.md")}
-    - {ROOT / "CHANGELOG.md"}  # what it says of the past stays as it was
+    | {ROOT / "examples" / "README.md"}
 )
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUN = "<!-- test: run -->\n```python\n"
 PATH = re.compile(r"(?:[\w.*-]+/)+(?:[\w*-]+\.\w+)?")
-BASES = (ROOT, ROOT / "rotatek")  # architecture.md names modules as they stand in the package
+BASES = (ROOT, ROOT / "rotatek")  # the guide names modules as they stand in the package
+VARIABLE = re.compile(
+    r'["\s]((?:ROTATEK|GRADIO|HF|OMP|MALLOC|RAY|SPACES|TRANSFORMERS|TRITON|XDG)_\w+)(?:"|=)'
+)
 
 pytestmark = pytest.mark.unversioned
 every_text = pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -37,18 +46,16 @@ def spans(path: Path) -> list[str]:
 
 
 def commands(path: Path) -> Iterator[str]:
-    """Lines of code: inline, indented, or in a block that is not Python."""
-    text = path.read_text()
-    yield from spans(path)
-    yield from re.findall(r"^ {4}(\S.*)", text, re.MULTILINE)
-    for language, block in FENCED.findall(text):
-        if language != "python":
-            yield from block.splitlines()
+    """Lines of shell, one command each: inline, or in a block that is not Python."""
+    blocks = [block for name, block in FENCED.findall(path.read_text()) if name == "bash"]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    for line in [*spans(path), *lines]:
+        yield from line.partition("#")[0].split("&&")
 
 
-def python_blocks() -> list[tuple[str, str]]:
+def python_blocks(*paths: Path) -> list[tuple[str, str]]:
     """(name of the text, code)."""
-    found = [(path.name, block) for path in TEXTS for block in FENCED.findall(path.read_text())]
+    found = [(path.name, block) for path in paths for block in FENCED.findall(path.read_text())]
     return [(name, code) for name, (language, code) in found if language == "python"]
 
 
@@ -59,10 +66,15 @@ def anchors(path: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in plain}
 
 
-def test_the_readme_is_short_and_begins_with_what_spaces_need() -> None:
-    text = README.read_text()
-    assert text.count("\n") <= 150
-    _, header, body = text.split("---\n", 2)
+def tables(path: Path) -> Iterator[list[list[str]]]:
+    """Cells of every table, the heads first."""
+    for block in re.findall(r"(?:^\|.*\n)+", path.read_text(), re.MULTILINE):
+        heads, _, *rows = block.splitlines()
+        yield [[cell.strip() for cell in row.strip("|").split("|")] for row in (heads, *rows)]
+
+
+def test_the_readme_begins_with_what_spaces_need() -> None:
+    _, header, body = README.read_text().split("---\n", 2)
     fields = dict(line.split(": ", 1) for line in header.splitlines())
     assert fields["sdk"] == "gradio" and (ROOT / fields["app_file"]).exists()
     assert len(fields["short_description"]) <= 60
@@ -71,8 +83,7 @@ def test_the_readme_is_short_and_begins_with_what_spaces_need() -> None:
 
 @every_text
 def test_links_point_somewhere(path: Path) -> None:
-    text = FENCED.sub("", path.read_text())
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text())):
         if target.startswith("https://"):
             continue
         name, _, anchor = target.partition("#")
@@ -84,25 +95,37 @@ def test_links_point_somewhere(path: Path) -> None:
 @every_text
 def test_files_that_are_named_exist(path: Path) -> None:
     for span in spans(path):
-        if PATH.fullmatch(span) and not span.startswith("artifacts/"):
+        if PATH.fullmatch(span) and not span.startswith("build/"):
             assert any(any(base.glob(span.rstrip("/"))) for base in BASES), span
 
 
 @every_text
-def test_commands_exist(path: Path) -> None:
+def test_commands_parse_and_the_files_that_they_read_exist(path: Path) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in commands(path):
+        words = shlex.split(line)
         for module in re.findall(r"python -m (\w[\w.]*\w)", line):
-            assert module == "pip" or find_spec(module), line
-        for word in re.findall(r"(?:^|python -m )rotatek ([a-z]+)\b", line):
-            assert (ROOT / "rotatek" / "cli" / f"{word}.py").exists(), line
-        for script in re.findall(r"\b(?:python|sh) ([\w./-]+\.(?:py|sh))\b", line):
-            assert (ROOT / script).exists(), line
-        for target in re.findall(r"(?:^|\s)make ([a-z-]+)(?=\s|$)", line):
-            assert target in targets, line
+            assert module in ("pip", "lmms_eval") or find_spec(module), line
+        if words[:3] == ["python", "-m", "rotatek"]:
+            parser_for(words[3:]).parse_args(words[3:])
+        elif words[:3] == ["python", "-m", "benchmarks"]:
+            parser = argparse.ArgumentParser()
+            parser.add_argument("name")
+            parser.add_argument("--json")
+            if "--help" not in words:
+                import_module(f"benchmarks.{words[3].replace('-', '_')}").arguments(parser)
+                parser.parse_args(words[3:])
+        elif words[:1] == ["rotatek"] and words[1:]:
+            assert (ROOT / "rotatek" / "cli" / f"{words[1]}.py").exists(), line
+        elif "make" in words:
+            for target in words[words.index("make") + 1 :]:
+                assert target in targets, line
+        for name in words:
+            if name.startswith(("assets/", "deploy/", "examples/", "tests/")):
+                assert any(ROOT.glob(name)), line
 
 
-@pytest.mark.parametrize(("name", "code"), python_blocks())
+@pytest.mark.parametrize(("name", "code"), python_blocks(*TEXTS))
 def test_python_parses_and_its_imports_resolve(name: str, code: str) -> None:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "rotatek":
@@ -110,27 +133,78 @@ def test_python_parses_and_its_imports_resolve(name: str, code: str) -> None:
             assert all(hasattr(module, alias.name) for alias in node.names), name
 
 
-def test_every_option_is_in_the_table_of_methods() -> None:
-    text = (ROOT / "docs" / "methods.md").read_text()
-    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+def test_every_option_is_in_the_table_of_options() -> None:
+    table = next(table for table in tables(GUIDE) if table[0][0] == "flat name")
+    rows = {cells[0].strip("`"): cells for cells in table}
     for registry in (TOKENS, CHANNELS):
         for key, owners in registry.options().items():
             for method, option in owners:
                 if method not in registry.own.values():
                     continue
-                _, _, of, field, _, takes, _ = rows[key].split("|")
-                assert method.label in of and field.strip() == f"`{option.name}`"
+                _, of, field, _, takes = rows[key]
+                assert method.label in of and field == f"`{option.name}`"
                 assert all(f"`{value}`" in takes for value in option.values)
 
 
-def test_the_example_of_a_method_works() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    code = text.split(RUN)[1].split("```")[0]
-    made: dict[str, Any] = {"__name__": "example"}
-    exec(compile(code, "docs/architecture.md", "exec"), made)
-    settings = Settings(channels=made["Largest"](keep=0.25))
-    keys, alive = torch.randn(1, 2, 10, 16), torch.ones(1, 32, dtype=torch.bool)
-    states = LayerStates(keys, keys, torch.tensor([10]), torch.randn(1, 4, 32, 16), alive, 0)
-    stored = settings.channels.compress(states).read()
-    assert isinstance(stored, Narrow) and stored.keys.shape == (1, 2, 10, 4)
-    assert settings.nominal_kv == 0.625
+def test_the_methods_that_are_written_out_work() -> None:
+    keys, alive = torch.randn(1, 2, 10, 64), torch.ones(1, 32, dtype=torch.bool)
+    states = LayerStates(keys, keys, torch.tensor([10]), torch.randn(1, 4, 32, 64), alive, 0)
+    for path, kept in ((README, 32), (GUIDE, 16)):
+        code = next(code for _, code in python_blocks(path) if "ChannelMethod)" in code)
+        made: dict[str, Any] = {"__name__": "example"}
+        exec(compile(code, path.name, "exec"), made)
+        settings = Settings(channels=made["Largest"]())
+        stored = settings.channels.compress(states).read()
+        loud = keys.square().sum(2).topk(kept).indices.sort().values
+        assert isinstance(stored, Narrow)
+        assert torch.equal(stored.keys, keys.gather(-1, loud[:, :, None].expand(-1, -1, 10, -1)))
+
+
+def test_every_variable_of_the_environment_is_in_the_table() -> None:
+    sources = [p for folder in ("rotatek", "kernels", "viz") for p in (ROOT / folder).rglob("*.py")]
+    sources += [ROOT / "app.py", ROOT / "Dockerfile", ROOT / "tests" / "browser" / "conftest.py"]
+    used = {name for path in sources for name in VARIABLE.findall(path.read_text())}
+    told = {
+        name for cells in tables(DEPLOY) if cells[0][0] == "variable" for row in cells
+        for name in re.findall(r"`(\w+)`", row[0])
+    }  # fmt: skip
+    assert "ROTATEK_MODELS" in used and used <= told
+
+
+@pytest.mark.parametrize("path", [README, RESULTS], ids=lambda path: path.name)
+def test_results_are_those_of_the_file_of_answers(path: Path) -> None:
+    """Follow-up questions' figures, counted again without the library."""
+    answers = defaultdict(list)
+    file = ROOT / "assets" / "results" / "answers.csv.gz"
+    with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            if row["turn"] != "1":
+                answers[row["model"], row["setting"]].append(row)
+
+    def mean(values: Iterable[float]) -> float:
+        each = list(values)
+        return sum(each) / len(each)
+
+    figures: dict[str, Callable[[list[dict[str, str]]], float]] = {
+        "bytes": lambda found: mean(int(a["bytes"]) / int(a["full_bytes"]) for a in found),
+        "score, %": lambda found: 100 * mean(float(a["score"]) for a in found),
+        "same, %": lambda found: 100 * mean(int(a["same"]) for a in found),
+        "KL": lambda found: mean(float(a["kl"]) for a in found if a["kl"]),
+    }
+    checked = 0
+    for heads, *rows in tables(path):
+        for cells in rows if heads[0] == "setting" else ():
+            for head, cell in zip(heads[1:], cells[1:], strict=True):
+                model, _, kind = head.rpartition(": ")
+                found = answers.get((model or "pocket", cells[0]), [])
+                if not found or not cell or kind not in figures:
+                    continue
+                value = figures[kind](found)
+                digits = len(cell.partition(".")[2])
+                assert abs(float(cell) - value) <= 0.501 * 10**-digits, (cells[0], head)
+                checked += 1
+    assert checked >= 18
+    if path == README:
+        text, usual = path.read_text(), answers["pocket", "RotateK, smaller 4"]
+        assert f"{figures['same, %'](usual):.1f} % of `pocket`'s" in text
+        assert f"{len(usual)} follow-up questions" in text
