@@ -5,7 +5,7 @@ from typing import Final
 import gradio as gr
 
 from rotatek.methods.channels.bits import DEFAULT_TIMES
-from rotatek.methods.settings import Settings
+from rotatek.methods.settings import STORED, Settings
 from rotatek.page import markup
 from rotatek.page.binding import Widgets
 from rotatek.page.browser_messages import message_box
@@ -56,7 +56,7 @@ def _add_pages(widgets: Widgets, bounds: Bounds) -> None:
         widgets["keep"] = gr.Dropdown(
             [*((label, times) for times, label in KEEPS.items()),
              ("as set under Ask a picture", AS_ASKED)],
-            value=next(iter(KEEPS)),
+            value=f"{STORED.channels.times_smaller:g}",
             label="Pages are kept at",
             scale=3,
             min_width=160,
