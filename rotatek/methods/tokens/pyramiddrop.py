@@ -2,7 +2,7 @@
 
 A model of 32 layers has four stages of 8. Before each stage but the first, the attention of the
 layer before, last prompt row, mean over heads, ranks the visual tokens that are left, and the same
-share of them stays each time. Here, as for SparseVLM, `keep` is the mean share over the layers from
+share of them stays each time. Here `keep` is the mean share over the layers from
 the first dropping on (the authors' mean counts the layers before, too).
 """
 
