@@ -54,7 +54,7 @@ EXPOSE 7860
 # Red when the model cannot be loaded or the accelerator is lost; the process then exits, and
 # `--restart on-failure` starts it again.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=180s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:7860/health', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:7860/health', timeout=4)"]
 
 # exec form: the process gets SIGTERM itself, ends running answers and leaves within two seconds.
 CMD ["python", "app.py"]

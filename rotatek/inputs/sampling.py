@@ -62,7 +62,7 @@ class Sampling:
             if not (_is_number(value) and low <= value <= high):
                 raise SettingError(name, allowed, value)
             object.__setattr__(self, name, float(value))
-        if not _is_whole(self.top_k) or self.top_k < -1:
+        if not _is_whole(self.top_k) or not -1 <= self.top_k < 2**31:
             raise SettingError("top_k", "a whole number from 1, or 0 for all tokens", self.top_k)
         object.__setattr__(self, "top_k", max(0, int(self.top_k)))
         if self.seed == -1:
@@ -113,7 +113,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 2**64 and math.isfinite(value)  # larger integers are no float
 
 
 def _biases(given: Any) -> Iterable[tuple[int, float]]:
@@ -127,7 +129,7 @@ def _biases(given: Any) -> Iterable[tuple[int, float]]:
     try:
         for token, added in pairs or ():
             number = int(token)
-            if number < 0 or not _is_number(added) or not -100 <= added <= 100:
+            if not 0 <= number < 2**31 or not _is_number(added) or not -100 <= added <= 100:
                 raise SettingError("logit_bias", allowed, f"{token}: {added}")
             yield number, float(added)
     except (TypeError, ValueError) as error:

@@ -116,6 +116,8 @@ def _number(value: Any) -> int | float | None:
             return int(text) if text.isascii() and text.isdecimal() else float(text)
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return None  # no float holds it
     return value if isinstance(value, int | float) else float(value)  # NumPy's and others
 
 

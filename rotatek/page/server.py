@@ -25,6 +25,7 @@ from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
+from rotatek.service.listening import check_address, own_uploads, past_proxies
 from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.service.service import Service
 
@@ -134,6 +135,7 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
     """An application of the page and of what else has a route, for another's server."""
+    own_uploads()
     page = prepared(service, collects=False)
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
@@ -147,7 +149,18 @@ def prepared(service: Service, **options: bool) -> gr.Blocks:
 
 
 def main() -> None:
-    """Serve the page and load the first model while visitors read it."""
+    """Serve the page and load the first model while visitors read it.
+
+    Raises:
+        UserError: where it cannot listen, or keep what visitors send.
+    """
+    host, port = (os.environ.get(f"GRADIO_SERVER_{name}") for name in ("NAME", "PORT"))
+    if port and not port.isdecimal():
+        raise errors.SettingError("GRADIO_SERVER_PORT", "a whole number", port)
+    # gradio takes the next port where one is taken, and says so
+    check_address(host or "127.0.0.1", int(port or 0), taken=False)
+    past_proxies()
+    own_uploads()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for client in ("httpx", "httpx2"):  # gradio asks itself whether it is up, a download each file
         logging.getLogger(client).setLevel(logging.WARNING)

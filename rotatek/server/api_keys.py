@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rotatek.errors import KeyUnknown, SettingError
+from rotatek.errors import KeyUnknown, SettingError, UserError
 from rotatek.inputs.text_files import lines_of, read_text
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
@@ -58,20 +58,26 @@ def keys_here(file: Path | None) -> Keys:
     """Those of the environment, separated by commas, and those of a file, one a line.
 
     Raises:
-        UserError: where there is no such file, or a key that can be guessed.
+        UserError: where there is no such file, where either is given and has no key, and for a key
+            that can be guessed.
     """
-    keys = os.environ.get(VARIABLE, "").split(",")
-    return Keys([*keys, *(keys_of(file) if file is not None else ())])
+    given = os.environ.get(VARIABLE)
+    found = {} if given is None else {VARIABLE: given.split(",")}
+    found |= {} if file is None else {"The file of API keys": keys_of(file)}
+    for place, keys in found.items():
+        if not any(key.strip() for key in keys):  # whoever gives it wants keys to be asked for
+            raise UserError(f"{place} has no key. Put one in, or leave it out to ask for none.")
+    return Keys(key for keys in found.values() for key in keys)
 
 
 def keys_of(file: Path) -> list[str]:
-    """The keys of a file, one a line.
+    """The keys of a file, one a line; lines that begin with # are comments.
 
     Raises:
         UserError: where it cannot be read.
     """
-    text = read_text(file, "The file of API keys")
-    return [line.text.strip() for line in lines_of(text)]
+    lines = (line.text.strip() for line in lines_of(read_text(file, "The file of API keys")))
+    return [line for line in lines if not line.startswith("#")]
 
 
 def _digest(key: str) -> bytes:

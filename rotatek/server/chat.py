@@ -94,8 +94,8 @@ def _message(
     if not isinstance(said, str) or said not in ROLES:
         raise errors.MessagesUnreadable
     role = ROLES[said]
-    silent = [name for name in SILENT if not given.get(name)]
-    ignored.rest(given, (*READ, *silent, *(["name"] if said == "function" else [])), "messages")
+    read = [*READ, *(name for name in SILENT if not given.get(name))]
+    ignored.rest(given, [*read, "name"] if said == "function" else read, "messages", place)
     content = given.get("content")
     if content is None and role != "assistant":
         raise errors.MessagesUnreadable
@@ -127,7 +127,7 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
                     raise errors.MessagesUnreadable
                 parts.append(part[kind])
                 empty = [one for one in SILENT if not part.get(one)]
-                ignored.rest(part, ("type", kind, *empty), "content")
+                ignored.rest(part, ("type", kind, *empty), "content", f"{place}[{number}]")
             elif kind in FIELDS:
                 if role == "assistant":
                     raise errors.ImageOutOfPlace
@@ -141,10 +141,10 @@ def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -
 def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored, place: str) -> int:
     """Add a picture, or the pages of a PDF, to the chat; returns how many."""
     given = part.get(kind)
-    ignored.rest(part, ("type", kind), "content")
+    ignored.rest(part, ("type", kind), "content", place.rpartition(".")[0])
     with blaming(place):
         fields = given if isinstance(given, dict) else {}
-        ignored.rest(fields, FIELDS[kind], kind)
+        ignored.rest(fields, FIELDS[kind], kind, place)
         detail = fields.get("detail")
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)

@@ -53,7 +53,11 @@ ENGINES: Final = {  # of `EngineState`
 STREAMED: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would keep the stream back
 ]
+HEAD_S: Final = 0.5  # that a stream's head waits for a refusal, which is then an ordinary one
+QUIET_S: Final = 10.0  # between comments while nothing is said yet
+COMMENT: Final = b": reading\n\n"
 CHAT: Final = "/v1/chat/completions"
 OTHERS: Final = ["GET", "POST", "DELETE"]  # what other addresses of OpenAI's API are asked with
 SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
@@ -279,17 +283,31 @@ async def _left(receive: Receive) -> None:
 async def _send_stream(
     reply: Reply, headers: Mapping[str, str], pieces: AsyncIterator[str], send: Send
 ) -> str:
-    """Server-sent events; a failure before the first of them is an ordinary refusal."""
-    await anext(pieces)
-    noted = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
+    """Server-sent events: the head at once, and comments until the prompt is read.
+
+    What is refused before the head is sent is an ordinary refusal.
+    """
 
     async def tell(*events: bytes, more: bool = True) -> None:
         told = b"".join(events)
         await send({"type": "http.response.body", "body": told, "more_body": more})
 
+    first: asyncio.Future[str] = asyncio.ensure_future(anext(pieces))  # type: ignore[arg-type]
     status = "200"
     try:
+        await asyncio.wait({first}, timeout=HEAD_S)
+        if first.done():
+            first.result()
+    except BaseException:
+        await _ended(first)
+        raise
+    noted = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
+    try:
+        while not first.done():
+            await tell(COMMENT)
+            await asyncio.wait({first}, timeout=QUIET_S)
+        first.result()
         await tell(*reply.begin())
         async for text in pieces:
             if text:
@@ -299,7 +317,15 @@ async def _send_stream(
         code, said = error_of(error)
         status = str(code)
         await tell(sse(said), DONE, more=False)
+    finally:
+        await _ended(first)
     return status
+
+
+async def _ended(task: asyncio.Future[Any]) -> None:
+    """Cancel a task that may be under way, and wait until it has ended."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _noted(call: Call) -> dict[str, str]:

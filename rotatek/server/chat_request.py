@@ -92,6 +92,19 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         UserError: in a sentence that says what to change; `param` names the field.
     """
     given, ignored = _object_of(body), Ignored()
+    try:
+        return _read(given, ignored, models, usual)
+    except RecursionError as error:  # nested nearly as deep as JSON could be read
+        raise errors.BodyUnreadable from error
+    except errors.SettingError as error:
+        text = given.get(error.name)
+        if not isinstance(text, str):
+            raise
+        raise errors.SettingError(error.name, error.allowed, f'"{text}"') from error  # no number
+
+
+def _read(given: dict[str, Any], ignored: Ignored, models: Sequence[str], usual: Settings) -> Call:
+    """`read_call` of the fields."""
     check_fields(given, ignored)
     if given.get("model") not in models:
         raise errors.ModelNotServed

@@ -86,6 +86,12 @@ KNOWN: Final = frozenset(NEUTRAL) | {
 }  # fmt: skip
 
 
+PICTURED: Final = frozenset({  # where other APIs have pictures, which an answer must not miss
+    "images", "image", "image_url", "image_urls", "input_image", "attachments", "files", "file",
+    "file_data", "documents", "media", "video", "videos",
+})  # fmt: skip
+
+
 class Ignored:
     """The names of a call's ignored fields, in order, each once."""
 
@@ -97,11 +103,29 @@ class Ignored:
         if value is not None:
             self.names.setdefault(name)
 
-    def rest(self, given: Mapping[str, Any], read: Iterable[str], inside: str) -> None:
-        """Note the fields of an object that are not read."""
+    def rest(
+        self, given: Mapping[str, Any], read: Iterable[str], inside: str, place: str = ""
+    ) -> None:
+        """Note the fields of an object that are not read; place: of it in the call.
+
+        Raises:
+            SettingError: for one that may have a picture.
+        """
         for name, value in given.items():
             if name not in read:
+                check_unread(name, value, place or inside)
                 self.add(f"{inside}.{name}", value)
+
+
+def check_unread(name: str, value: Any, place: str = "") -> None:
+    """Refuse a field that is not read and has a picture, as other APIs spell it.
+
+    Raises:
+        SettingError: `param` is the field.
+    """
+    if name in PICTURED and value:
+        field = f"{place}.{name}" if place else name
+        raise SettingError(field, "left out: pictures are read as parts of type image_url", value)
 
 
 def check_rules(given: Mapping[str, Any], rules: Rules) -> None:
@@ -119,12 +143,13 @@ def check_fields(given: Mapping[str, Any], ignored: Ignored) -> None:
     """Refuse fields that would change the answer, and note those that do not.
 
     Raises:
-        SettingError: as of `check_rules`.
+        SettingError: as of `check_rules` and `check_unread`.
     """
     check_rules(given, RULES)
     for name, value in given.items():
         is_known = name in RULES or name in READ
         if not is_known and not (name in NEUTRAL and NEUTRAL[name](value)):
+            check_unread(name, value)
             ignored.add(name)
 
 

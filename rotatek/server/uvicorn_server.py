@@ -1,6 +1,7 @@
 """A process that serves the API: it loads the model, then listens, and shuts down in order."""
 
 import logging
+import signal
 from types import FrameType
 from typing import Final
 
@@ -8,6 +9,7 @@ import uvicorn
 
 from rotatek.engine.recovery import leave_for_restart
 from rotatek.server.chat_app import ChatApp
+from rotatek.service.listening import check_address
 
 log = logging.getLogger("rotatek")
 
@@ -23,10 +25,13 @@ class Server(uvicorn.Server):
         self.api = api
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On SIGTERM and Ctrl-C."""
+        """On SIGTERM, after which the exit status is 0, and Ctrl-C."""
         log.info("asked to leave: running answers are ended")
         self.api.close()
-        super().handle_exit(sig, frame)
+        if sig == signal.SIGTERM:
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)
 
 
 def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -40,8 +45,9 @@ def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         port: 0 for any that is free.
 
     Raises:
-        UserError: where the model cannot be loaded.
+        UserError: where it cannot listen there, or the model cannot be loaded.
     """
+    check_address(host, port)
     api.service.engine(api.service.models[0].name)
     api.service.on_lost = leave_for_restart
     config = uvicorn.Config(

@@ -65,10 +65,17 @@ def models_on_offer(usual: Iterable[str] | None = None) -> list[Model]:
 
 
 def models_of(sources: Iterable[str]) -> list[Model]:
-    """Models on offer, by what `rotatek.models.load` takes."""
+    """Models on offer, by what `rotatek.models.load` takes, each once. Where the last parts of two
+    sources are alike, names have as many more parts as tell them apart."""
+    given = list(dict.fromkeys(sources))
+    parts = [
+        (Path(one).absolute() if Path(one).is_dir() else Path(one)).parts for one in given
+    ]  # fmt: skip
     offered = []
-    for source in sources:
-        name = source if source in CHECKPOINTS else Path(source).name
+    for source, mine in zip(given, parts, strict=True):
+        tails = (mine[-count:] for count in range(1, len(mine) + 1))
+        alone = (tail for tail in tails if sum(one[-len(tail) :] == tail for one in parts) == 1)
+        name = source if source in CHECKPOINTS else "/".join(next(alone, (source,)))
         label = CHECKPOINTS[source].label if source in CHECKPOINTS else name
         offered.append(Model(name, label, source))
     return offered

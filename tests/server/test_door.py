@@ -17,7 +17,7 @@ from rotatek.server.chat_app import Bounds, ChatApp
 from rotatek.server.fields import HEADER
 from rotatek.server.request_body import RequestBodies
 from tests.fixtures import Picture, Together, at_once
-from tests.server.conftest import ask, asked, client_of, refused, served, tiny_door
+from tests.server.conftest import ask, asked, client_of, refused, served, streamed, tiny_door
 
 pytestmark = pytest.mark.slow
 TYPED = {"content-type": "application/json"}
@@ -51,6 +51,33 @@ def test_what_is_not_the_api(address: str) -> None:
     assert [one.status_code for one in told] == [404, 404, 404, 404, 404, 400, 400, 413]
     assert all("/v1/chat/completions" in one.json()["error"]["message"] for one in told[:5])
     assert httpx.get(f"{address}/health").json()["status"] == "ready"
+
+
+def test_a_stream_has_its_head_while_the_prompt_is_read(
+    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head at once, comments that clients skip, and no proxy that keeps them back; what is
+    refused later is told in the stream."""
+    monkeypatch.setattr("rotatek.server.chat_app.HEAD_S", 0.05)
+    monkeypatch.setattr("rotatek.server.chat_app.QUIET_S", 0.05)
+    body = {"model": "tiny", "messages": asked(picture()), "max_tokens": 2, "stream": True}
+    with served(tiny_door(vlm, pause=0.3)) as address:
+        url = f"{address}/v1/chat/completions"
+        with httpx.stream("POST", url, json=body, timeout=60) as reply:
+            assert reply.status_code == 200 and reply.headers["x-accel-buffering"] == "no"
+            told = reply.read().decode().split("\n\n")
+        assert told[0].startswith(":") and told[1].startswith(":")
+        assert told[-2] == "data: [DONE]" and '"role":"assistant"' in "".join(told).replace(" ", "")
+        chunks = ask(client_of(address), asked(picture()), stream=True)
+        assert streamed(chunks)[0].reason == "length"
+        monkeypatch.setattr("rotatek.server.follow_ups.FollowUps.take", late_failure)
+        with pytest.raises(openai.APIError, match="Something went wrong"):
+            list(ask(client_of(address), asked(picture()), stream=True))
+
+
+def late_failure(*_: Any) -> None:
+    time.sleep(0.2)
+    raise ValueError
 
 
 def test_keys_guard_all_but_health(vlm: VisionLanguageModel) -> None:

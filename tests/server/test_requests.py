@@ -1,6 +1,7 @@
 """A call as it is read: fields, messages, pictures, keys; and the refusal of each invalid one."""
 
 import base64
+import contextlib
 import io
 import json
 from typing import Any, Final
@@ -161,13 +162,15 @@ def test_tools_are_told_or_named() -> None:
     assert read(tools=[], tool_choice="auto").ignored == ()
 
 
+HUGE: Final = 10**400  # no float holds it
 # Values that a field may not have.
 BAD_VALUES: dict[str, list[Any]] = {
-    "temperature": [2.5, "warm"],
-    "top_p": [0],
+    "temperature": [2.5, "warm", HUGE],
+    "top_p": [0, HUGE],
+    "top_k": [HUGE],
     "seed": [0.5],
-    "presence_penalty": [3],
-    "logit_bias": [{"yes": 1}],
+    "presence_penalty": [3, -HUGE],
+    "logit_bias": [{"yes": 1}, {"1": HUGE}, {str(HUGE): 1}],
     "n": [0, MOST_ANSWERS + 1],
     "logprobs": [5],
     "top_logprobs": [5],
@@ -181,7 +184,9 @@ BAD_VALUES: dict[str, list[Any]] = {
     "best_of": [2],
     "modalities": [["text", "audio"]],
     "max_completion_tokens": [0],
-    "max_tokens": ["7"],
+    "max_tokens": ["7", float("inf")],
+    "images": [["aGVsbG8="]],  # where other APIs have pictures
+    "attachments": [[{"type": "image"}]],
     "stop": [["x"] * (MOST_STOPS + 1), "", [1]],
     "stream": ["yes"],
     "stream_options": ["x"],
@@ -189,7 +194,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "model": [None, "gpt-4o", ["tiny"]],
 }  # fmt: skip
 BAD_SETTINGS: dict[str, Any] = {
-    "speed": 1, "channels": "magic", "keep_channels": 2, "max_pixels": 0.5,
+    "speed": 1, "channels": "magic", "keep_channels": 2, "max_pixels": 0.5, "smaller": HUGE,
     "calibration": "/etc/passwd",
 }  # fmt: skip
 FIELDS = [({name: bad}, name) for name, values in BAD_VALUES.items() for bad in values]
@@ -207,6 +212,8 @@ def test_a_value_that_a_field_may_not_have(fields: dict[str, Any], param: str) -
         read(**fields)
     assert refused.value.param == param and "passwd" not in refused.value.message
     assert refused.value.status == (404 if param == "model" else 400)
+    if isinstance(text := fields.get(param), str) and param != "model":
+        assert f'got "{text}".' in refused.value.message, "16 is a number, and a text is none"
 
 
 FIRST: Final = "messages[0].content[1].image_url"
@@ -224,6 +231,10 @@ BAD_MESSAGES: list[tuple[Any, type[errors.UserError], str]] = [
     ([user({"type": "video_url"})], errors.PartUnsupported, "messages[0].content[0]"),
     ([user({"type": "file"})], errors.FileNotGiven, "messages[0].content[0].file"),
     ([user({"type": "text"})], errors.MessagesUnreadable, "messages[0].content[0]"),
+    ([user("Hi?") | {"images": ["x"]}], errors.SettingError, "messages[0].images"),
+    ([user(text("Hi?", image_url={"url": ADDRESS}))], errors.SettingError,
+     "messages[0].content[0].image_url"),
+    ([user(SHOWN | {"video": ["x"]})], errors.SettingError, "messages[0].content[0].video"),
     (asked(ADDRESS, " "), errors.QuestionEmpty, "messages"),
     (asked(ADDRESS, LONG), errors.QuestionDoesNotFit, "messages"),
     ([{"role": "system", "content": LONG}, *CHAT], errors.SystemDoesNotFit, "messages"),
@@ -260,6 +271,16 @@ def test_messages_that_are_no_chat(messages: Any, kind: Any, param: str) -> None
 def test_a_body_that_is_no_object(body: bytes) -> None:
     with pytest.raises(errors.BodyUnreadable):
         read_call(body, ["tiny"], USUAL)
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 9))
+@pytest.mark.parametrize("name", ["metadata", "tools", "rotatek"])
+def test_nesting_is_never_a_failure_of_its_own(name: str, depth: int) -> None:
+    """Whatever the reader of JSON can still follow: what comes after may not."""
+    head = json.dumps({"model": "tiny", "messages": CHAT})[:-1]
+    body = f'{head}, "{name}": [' + '{"function": ' * depth + "1" + "}" * depth + "]}"
+    with contextlib.suppress(errors.UserError):
+        read_call(body.encode(), ["tiny"], USUAL)
 
 
 @pytest.mark.parametrize(
