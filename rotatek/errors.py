@@ -220,7 +220,7 @@ ConversationGone = _refusal(400, "conversation_gone",
     "The cache of this answer has been released to free memory. Press Ask, and the image is read "
     "again.")
 Restarting = _refusal(503, "restarting",
-    "The accelerator failed and the service is restarting. Ask again in a minute.")
+    "The service is restarting. Ask again in a minute.")
 PdfNotInstalled = _refusal(400, "pdf_not_installed",
     "PDF files cannot be read here. Install rotatek[pdf], or save the pages as PNG.")
 PdfTooLarge = _refusal(400, "pdf_too_large",

@@ -10,6 +10,7 @@ from rotatek.cli.settings_arguments import add_settings, settings_of
 from rotatek.cluster import ray_environment
 from rotatek.errors import SettingError, UserError
 from rotatek.methods.settings import USUAL, Settings
+from rotatek.service.listening import check_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> None:
         given = getattr(args, name)
         if given is not None and given < least:
             raise SettingError(f"--{name}", f"a whole number from {least}", given)
+    check_address(args.host, args.port)
     if args.replicas is not None:
         return replicas(args, settings)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "prometheus_client")):

@@ -16,7 +16,7 @@ from ray.job_config import JobConfig
 
 from rotatek.cluster.gateway import Deployment, build
 from rotatek.cluster.ray_environment import ADDRESS
-from rotatek.service.listening import check_address, past_proxies
+from rotatek.service.listening import past_proxies
 
 log = logging.getLogger("rotatek")
 
@@ -56,11 +56,7 @@ def serve(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None:
         plan: the models and settings to serve.
         host: 0.0.0.0 opens it to the network.
         port: of page and API.
-
-    Raises:
-        UserError: where it cannot listen there.
     """
-    check_address(host, port)
     past_proxies()
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

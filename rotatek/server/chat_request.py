@@ -28,6 +28,7 @@ MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 100  # characters
 MOST_PIXELS: Final = 4 * inputs.MAX_PIXELS  # of all pictures, as sent: bounds the work
 BICUBIC: Final = Resampling.BICUBIC
+DEEPEST: Final = 100  # levels of lists and objects in a field
 USAGE: Final = "stream_options.include_usage"
 SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
 
@@ -94,8 +95,6 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     given, ignored = _object_of(body), Ignored()
     try:
         return _read(given, ignored, models, usual)
-    except RecursionError as error:  # nested nearly as deep as JSON could be read
-        raise errors.BodyUnreadable from error
     except errors.SettingError as error:
         text = given.get(error.name)
         if not isinstance(text, str):
@@ -252,6 +251,7 @@ def _object_of(body: bytes) -> dict[str, Any]:
 
     Raises:
         BodyUnreadable: where it is no JSON object.
+        SettingError: for a field that is nested too deeply.
     """
     try:
         given = json.loads(body)
@@ -259,7 +259,16 @@ def _object_of(body: bytes) -> dict[str, Any]:
         raise errors.BodyUnreadable from error
     if not isinstance(given, dict):
         raise errors.BodyUnreadable
+    for name, value in given.items():
+        if _is_deeper(value, DEEPEST):  # whatever follows one into another would fail
+            raise errors.SettingError(name, f"nested at most {DEEPEST} levels deep", value)
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested so many levels and more."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _length_of(given: Mapping[str, Any]) -> int:

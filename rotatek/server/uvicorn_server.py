@@ -9,7 +9,6 @@ import uvicorn
 
 from rotatek.engine.recovery import leave_for_restart
 from rotatek.server.chat_app import ChatApp
-from rotatek.service.listening import check_address
 
 log = logging.getLogger("rotatek")
 
@@ -45,9 +44,8 @@ def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         port: 0 for any that is free.
 
     Raises:
-        UserError: where it cannot listen there, or the model cannot be loaded.
+        UserError: where the model cannot be loaded.
     """
-    check_address(host, port)
     api.service.engine(api.service.models[0].name)
     api.service.on_lost = leave_for_restart
     config = uvicorn.Config(

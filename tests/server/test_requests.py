@@ -272,18 +272,18 @@ def test_a_body_that_is_no_object(body: bytes) -> None:
         read_call(body, ["tiny"], USUAL)
 
 
-def test_nesting_is_never_a_failure_of_its_own() -> None:
-    """What the reader of JSON can still follow, what comes after may not."""
-    tool: dict[str, Any] = {"function": {"name": "find", "parameters": "DEEP"}}
-    head = json.dumps({"model": "tiny", "messages": CHAT, "tools": [tool], "metadata": "DEEP"})
-    read, refused = 0, 0
-    for depth in range(800, 1000):
-        body = head.replace('"DEEP"', '{"a": ' * depth + "1" + "}" * depth)
+@pytest.mark.parametrize("name", ["metadata", "tools", "rotatek"])
+def test_a_field_is_nested_so_deeply_and_no_deeper(name: str) -> None:
+    """Long before templates and libraries that are handed it could not follow."""
+    for depth in (96, 101, 900):
+        tool: dict[str, Any] = {"function": {"name": "find", "parameters": "DEEP"}}
+        own = {"tools": [tool]} if name == "tools" else {name: ["DEEP"]}
+        body = json.dumps({"model": "tiny", "messages": CHAT} | own)
+        body = body.replace('"DEEP"', '{"a": ' * depth + "1" + "}" * depth)
         try:
-            read += bool(read_call(body.encode(), ["tiny"], USUAL))
-        except errors.BodyUnreadable:
-            refused += 1
-    assert read and refused
+            read_call(body.encode(), ["tiny"], USUAL)
+        except errors.SettingError as error:
+            assert error.param == name and ("levels deep" in error.message) == (depth > 96)
 
 
 @pytest.mark.parametrize(
