@@ -55,7 +55,7 @@ STREAMED: Final = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would keep the stream back
 ]
-HEAD_S: Final = 0.5  # that a stream's head waits for a refusal, which is then an ordinary one
+HEAD_S: Final = 0.3  # that a stream's head waits for a refusal, which is then an ordinary one
 QUIET_S: Final = 10.0  # between comments while nothing is said yet
 COMMENT: Final = b": reading\n\n"
 CHAT: Final = "/v1/chat/completions"
