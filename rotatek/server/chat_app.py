@@ -292,7 +292,7 @@ async def _send_stream(
         told = b"".join(events)
         await send({"type": "http.response.body", "body": told, "more_body": more})
 
-    first: asyncio.Future[str] = asyncio.ensure_future(anext(pieces))  # type: ignore[arg-type]
+    first: asyncio.Future[str] = asyncio.ensure_future(anext(pieces))
     status = "200"
     try:
         await asyncio.wait({first}, timeout=HEAD_S)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rotatek import errors
 from rotatek.cli import main as command
 from rotatek.service import listening
 from rotatek.service.model_list import models_of
@@ -85,7 +86,7 @@ def test_uploads_are_kept_in_a_folder_of_ones_own(
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o77 == 0
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(listening.UPLOADS, str(tmp_path / "file"))
-    with pytest.raises(listening.UserError, match=listening.UPLOADS):
+    with pytest.raises(errors.UserError, match=listening.UPLOADS):
         listening.own_uploads()
 
 
