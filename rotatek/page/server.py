@@ -118,7 +118,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "footer_links": ["api"],
         "show_error": False,
         "max_file_size": "10mb",
-        "allowed_paths": [],
+        "allowed_paths": [str(ASSETS / "examples")],  # in whatever folder the page is started
         "enable_monitoring": False,
         "run_history": False,
         "ssr_mode": False,

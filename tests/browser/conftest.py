@@ -43,15 +43,16 @@ expect.set_options(timeout=WAIT_MS)
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`python app.py` on a free port, or what ROTATEK_PAGE_COMMAND starts."""
-    command = shlex.split(os.environ.get("ROTATEK_PAGE_COMMAND", f"{sys.executable} app.py"))
+    """app.py on a free port, started in another folder; or what ROTATEK_PAGE_COMMAND starts."""
+    usual = f"{sys.executable} {ROOT / 'app.py'}"
+    command = shlex.split(os.environ.get("ROTATEK_PAGE_COMMAND", usual))
     port = free_port()
     log = tmp_path_factory.mktemp("page") / "log.txt"
     threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"  # the cores are taken already
     environment = os.environ | {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": threads}
     with log.open("wb") as sink:
         server = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT
+            command, cwd=log.parent, env=environment, stdout=sink, stderr=subprocess.STDOUT
         )
         try:
             url = f"http://127.0.0.1:{port}"
