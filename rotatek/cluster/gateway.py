@@ -5,6 +5,7 @@ this machine. The front is one process because a page's queue lives in one; it c
 """
 
 import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,12 +13,11 @@ from typing import Any, Final
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 from starlette.types import ASGIApp
 
-from rotatek.cluster.affinity_router import HomeRouter
-from rotatek.cluster.loopback_port import stay_inside
 from rotatek.cluster.remote_engine import RemoteEngine
-from rotatek.cluster.replica import Replica
+from rotatek.cluster.replica import Replica, stay_inside
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here
 from rotatek.server.chat_app import Bounds, ChatApp
@@ -58,6 +58,30 @@ class Deployment:
     graph: bool = False
     page: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class HomeRouter(RequestRouter):
+    """Routes a request whose session is a replica's id to that replica, if it is alive and free.
+
+    Not first in, first out over all requests: the replica that was found for one would then be
+    given to another.
+    """
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """Ranks of replicas, the preferred first.
+
+        Args:
+            candidate_replicas: the running ones.
+            pending_request: the request to route.
+        """
+        home = "" if pending_request is None else pending_request.metadata.session_id
+        kept = [one for one in candidate_replicas if one.replica_id.unique_id == home]
+        others = random.sample(candidate_replicas, min(2, len(candidate_replicas)))
+        return [rank for rank in (kept, others) if rank]
 
 
 class Gateway:

@@ -1,6 +1,9 @@
 """A replica: one model in a process of its own, which Ray Serve starts, calls and replaces."""
 
 import asyncio
+import importlib
+import logging
+import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -9,7 +12,6 @@ from PIL.Image import Image
 from ray import serve
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.cluster.loopback_port import stay_inside
 from rotatek.cluster.messages import (
     ConversationLost,
     Job,
@@ -25,6 +27,10 @@ from rotatek.errors import UserError, public_error
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
+log = logging.getLogger("rotatek")
+
+USED: Final = "RAY_SERVE_USE_GRPC_BY_DEFAULT"  # only then does anybody call a replica's own port
+EVERYWHERE: Final = "[::]"
 KEY: Final = "talk"  # of what waits here
 PATIENT: Final = 100_000  # the front bounds how many wait
 
@@ -133,3 +139,27 @@ class Replica:
     def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         question: Any = asked.question  # a text, or texts and pictures
         return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.sampling)
+
+
+def stay_inside() -> None:
+    """Bind this replica's gRPC port to loopback; called while the replica is being made.
+
+    Serve (2.60) opens it on every interface, without TLS or token unless the cluster has TLS, and
+    reads pickles from it. Nothing here uses it: calls go through Ray's own ports, which require
+    the cluster's token.
+    """
+    if os.environ.get(USED) == "1":
+        return
+    module: Any = importlib.import_module("ray.serve._private.replica")
+    opened = getattr(module, "add_port_to_grpc_server", None)
+    if opened is None:
+        log.warning("this Ray opens its replicas' ports in another way: check what listens")
+        return
+    if getattr(opened, "stays_inside", False):
+        return
+
+    def bind(server: Any, address: str, *rest: Any, **options: Any) -> Any:
+        return opened(server, address.replace(EVERYWHERE, "127.0.0.1"), *rest, **options)
+
+    bind.stays_inside = True  # type: ignore[attr-defined]
+    module.add_port_to_grpc_server = bind

@@ -3,13 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Coroutine,
-    Iterator,
-    Mapping,
-)
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -22,13 +16,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from rotatek import errors
+from rotatek.bridge.attention import StopFlag
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Prefilled, Token
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
-from rotatek.server.chat_request import Call, read_call
+from rotatek.server.chat_request import Call, fitted, read_call, room_of
 from rotatek.server.fields import HEADER, header_of, label_of
-from rotatek.server.fit import fitted, room_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
 from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
@@ -183,42 +177,23 @@ class ChatApp:
         return [model.name for model in self.service.models]
 
     async def _answer(self, call: Call, owner: str, send: Send) -> str:
+        """Compute one call's answers, and send them; the status for the meters."""
         engine = await asyncio.to_thread(self.service.engine, call.model)
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
-        reply = Reply(call, room_of(engine), engine.lookahead)
-        pieces = self._pieces(reply, engine, owner)
-        async with contextlib.aclosing(pieces):
-            if call.stream:
-                return await _send_stream(reply, _noted(call), pieces, send)
-            async for _ in pieces:
-                pass
-        await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
-        return "200"
-
-    async def _pieces(self, reply: Reply, engine: Engine, owner: str) -> AsyncGenerator[str, None]:
-        """The answer's text as it grows; the first piece is empty, once the prompt is read."""
-        engines = self.service
-        call, watch, stop = reply.call, RequestMetrics(self.meters), engine.flag()
-
-        def begin() -> Iterator[Event]:
-            self._check_open()
-            found = self.follow_ups.take(call, owner)
-            reply.is_warm = found is not None
-            reply.cached = 0 if found is None else found.conversation.tokens
-            self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-            return self.follow_ups.answer(engine, call, owner, stop, found)
-
-        told = self.workers.events(begin, stop)
+        reply, stop = Reply(call, room_of(engine), engine.lookahead), engine.flag()
+        watch, noted = RequestMetrics(self.meters), _noted(call)
+        stream = Stream(send, noted) if call.stream else None
+        told = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)
         try:
             async with contextlib.aclosing(told):
                 async for event in told:
                     if not isinstance(event, Token) or event.index < call.length:
                         watch.see(event)
                     added = reply.take(event)
-                    if added or isinstance(event, Prefilled):
-                        yield added
+                    if stream is not None and (added or isinstance(event, Prefilled)):
+                        await stream.tell(*reply.piece(added))
                     if reply.is_said and not stop.is_set():
                         stop.set()
             if reply.is_cut:  # by this process alone
@@ -226,10 +201,32 @@ class ChatApp:
             for one in reply.answers:
                 one.doubt = await asyncio.to_thread(doubt_of, one)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
+            if stream is not None:
+                await stream.tell(*reply.end(), more=False)
+        except Exception as error:
+            if stream is None or not await stream.has_begun():
+                raise  # an ordinary refusal
+            status, said = error_of(error)
+            await stream.tell(sse(said), DONE, more=False)
+            return str(status)
         finally:
+            if stream is not None:
+                stream.close()
             watch.end()
-            if engines.on_lost is not None and not engine.health().able:
-                engines.on_lost()
+            if self.service.on_lost is not None and not engine.health().able:
+                self.service.on_lost()
+        if stream is None:
+            await _send(send, JSONResponse(reply.whole(), headers=noted))
+        return "200"
+
+    def _begin(self, reply: Reply, engine: Engine, owner: str, stop: StopFlag) -> Iterator[Event]:
+        """The events of a call whose turn has come."""
+        self._check_open()
+        found = self.follow_ups.take(reply.call, owner)
+        reply.is_warm = found is not None
+        reply.cached = 0 if found is None else found.conversation.tokens
+        self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
+        return self.follow_ups.answer(engine, reply.call, owner, stop, found)
 
     def _sum(self, name: str) -> float:
         """One of `ENGINES`, over the engines that are loaded."""
@@ -280,52 +277,49 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _send_stream(
-    reply: Reply, headers: Mapping[str, str], pieces: AsyncIterator[str], send: Send
-) -> str:
-    """Server-sent events: the head at once, and comments until the prompt is read.
+class Stream:
+    """Server-sent events of one reply: the head soon, and comments until something is told.
 
-    What is refused before the head is sent is an ordinary refusal.
+    Args:
+        send: to the client.
+        headers: beside those of every stream.
     """
 
-    async def tell(*events: bytes, more: bool = True) -> None:
-        told = b"".join(events)
-        await send({"type": "http.response.body", "body": told, "more_body": more})
+    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+        self._send = send
+        self._head = [*STREAMED, *((name.encode(), own.encode()) for name, own in headers.items())]
+        self._has_head, self._told = False, asyncio.Event()
+        self._waiting = asyncio.ensure_future(self._wait())
 
-    first: asyncio.Future[str] = asyncio.ensure_future(anext(pieces))
-    status = "200"
-    try:
-        await asyncio.wait({first}, timeout=HEAD_S)
-        if first.done():
-            first.result()
-    except BaseException:
-        await _ended(first)
-        raise
-    noted = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": [*STREAMED, *noted]})
-    try:
-        while not first.done():
-            await tell(COMMENT)
-            await asyncio.wait({first}, timeout=QUIET_S)
-        first.result()
-        await tell(*reply.begin())
-        async for text in pieces:
-            if text:
-                await tell(reply.piece(text))
-        await tell(*reply.end(), more=False)
-    except Exception as error:
-        code, said = error_of(error)
-        status = str(code)
-        await tell(sse(said), DONE, more=False)
-    finally:
-        await _ended(first)
-    return status
+    async def _wait(self) -> None:
+        pause = HEAD_S
+        while not self._told.is_set():
+            try:
+                await asyncio.wait_for(self._told.wait(), pause)
+            except TimeoutError:
+                await self._body(COMMENT, more=True)
+                pause = QUIET_S
 
+    async def has_begun(self) -> bool:
+        """Whether the head is sent; it is not after this, unless by `tell`."""
+        self._told.set()
+        await self._waiting
+        return self._has_head
 
-async def _ended(task: asyncio.Future[Any]) -> None:
-    """Cancel a task that may be under way, and wait until it has ended."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async def tell(self, *events: bytes, more: bool = True) -> None:
+        """Send events; more: whether others follow."""
+        await self.has_begun()
+        await self._body(b"".join(events), more=more)
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        if not self._has_head:
+            self._has_head = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._head})
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def close(self) -> None:
+        """Send no further comments."""
+        self._waiting.cancel()
 
 
 def _noted(call: Call) -> dict[str, str]:

@@ -8,20 +8,20 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from PIL.Image import Image, Resampling
 
 from rotatek import errors
+from rotatek.engine.engine import Engine
 from rotatek.inputs import request as inputs
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, make_chat, open_image
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Chat, blaming, read_messages
-from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules
+from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules, sampling_of
 from rotatek.server.files import Shown
-from rotatek.server.sampling_fields import sampling_of
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
@@ -295,3 +295,36 @@ def _stops_of(given: Any) -> tuple[str, ...]:
         if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
             raise errors.SettingError("stop", allowed, text)
     return tuple(found)
+
+
+def fitted(call: Call, engine: Engine) -> Call:
+    """The call with its pictures at the sizes that were asked for.
+
+    A family with a fixed number of tokens for each picture gets it unchanged. Tools that the
+    model's chat template has no place for are ignored.
+
+    Args:
+        call: as it was read.
+        engine: of its model.
+    """
+    request, ignored = call.request, call.ignored
+    pairs = zip(request.images, call.sizes, strict=True)
+    images = tuple(_sized(image, size, engine) for image, size in pairs)
+    if request.tools and not engine.vlm.takes_tools:
+        request, ignored = replace(request, tools=""), (*ignored, "tools")
+    return replace(call, request=replace(request, images=images), ignored=ignored)
+
+
+def room_of(engine: Engine) -> int:
+    """Tokens of prompt and answer that an engine has room for."""
+    limit = engine.limits.max_prompt_tokens
+    return engine.vlm.context(limit) or limit
+
+
+def _sized(image: Image, size: Size, engine: Engine) -> Image:
+    low = engine.vlm.low_pixels
+    if low is None or size == Size():
+        return image
+    most = min(size.most or inputs.MAX_PIXELS, low if size.low else inputs.MAX_PIXELS)
+    least = min(size.least or 1, most)
+    return resized(image, *engine.vlm.size_within(*image.size, least, most))

@@ -5,12 +5,22 @@ An unknown field is ignored and named in a header. If a field would change the a
 refused with the field's name.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from rotatek.engine.grammar import compiled
 from rotatek.errors import SettingError
-from rotatek.server import sampling_fields
+from rotatek.inputs.sampling import Sampling
 
+FIELD: Final = "response_format"
+MOST_ANSWERS: Final = 16
+NUMBERS: Final = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "logit_bias",
+)  # fmt: skip
+NAMES: Final = (*NUMBERS, "top_logprobs", FIELD)
+FORMS: Final = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", ...}'
 HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
@@ -18,7 +28,7 @@ OTHER: Final = "other"  # the metrics' label of a field that is not in `KNOWN`
 NO_BEAMS: Final = "there is no beam search"
 READ: Final = (  # those without a rule are checked where they are read
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions",
-    "rotatek", *sampling_fields.NAMES,
+    "rotatek", *NAMES,
 )  # fmt: skip
 Check = Callable[[Any], bool]
 Rules = Mapping[str, tuple[Check, str]]  # which values a field may have, and what they are called
@@ -36,7 +46,7 @@ def is_nothing(given: Any) -> bool:
 
 def _is_count(given: Any) -> bool:
     is_whole = isinstance(given, int) and not isinstance(given, bool)
-    return is_whole and 1 <= given <= sampling_fields.MOST_ANSWERS
+    return is_whole and 1 <= given <= MOST_ANSWERS
 
 
 BOOLEAN: Final = is_one_of(False, True), "true or false"
@@ -44,7 +54,7 @@ NO_CALL: Final = is_one_of("none", "auto"), '"none", "auto" or left out'
 RULES: Final[Rules] = {
     "stream": BOOLEAN,
     "stream_options": (lambda given: isinstance(given, dict) or not given, "an object"),
-    "n": (_is_count, f"a whole number from 1 to {sampling_fields.MOST_ANSWERS}"),
+    "n": (_is_count, f"a whole number from 1 to {MOST_ANSWERS}"),
     "logprobs": (is_one_of(False, True), "true, false or left out"),
     "tool_choice": NO_CALL,
     "function_call": NO_CALL,
@@ -52,24 +62,21 @@ RULES: Final[Rules] = {
     "best_of": (is_one_of(1), "1 or left out: n is the number of answers"),
     "length_penalty": (is_one_of(1), f"1 or left out: {NO_BEAMS}"),
     "use_beam_search": (is_nothing, f"false or left out: {NO_BEAMS}"),
-    "prompt_logprobs": (is_nothing, "left out"),
-    "guided_json": (is_nothing, "left out"),
-    "guided_regex": (is_nothing, "left out"),
-    "guided_choice": (is_nothing, "left out"),
-    "guided_grammar": (is_nothing, "left out"),
-    "structured_outputs": (is_nothing, "left out"),
+    **dict.fromkeys(
+        ("prompt_logprobs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+         "structured_outputs", "bad_words"), (is_nothing, "left out"),
+    ),
+    **dict.fromkeys(
+        ("ignore_eos", "echo", "include_stop_str_in_output", "continue_final_message"),
+        (is_nothing, "false or left out"),
+    ),
     "modalities": (is_one_of(["text"], []), '["text"] or left out'),
     "audio": (is_nothing, "left out: answers are text"),
     "min_tokens": (is_one_of(0), "0 or left out"),
-    "ignore_eos": (is_nothing, "false or left out"),
-    "echo": (is_nothing, "false or left out"),
-    "bad_words": (is_nothing, "left out"),
     "stop_token_ids": (is_nothing, "left out: give stop texts"),
-    "include_stop_str_in_output": (is_nothing, "false or left out"),
-    "continue_final_message": (is_nothing, "false or left out"),
     "add_generation_prompt": (is_one_of(True), "true or left out"),
     "web_search_options": (is_nothing, "left out: nothing is fetched"),
-}
+}  # fmt: skip
 # No value changes the answer; these values are accepted silently.
 NEUTRAL: Final[dict[str, Check]] = {
     "top_a": is_one_of(0),
@@ -162,3 +169,48 @@ def header_of(names: Iterable[str]) -> str:
 def label_of(name: str) -> str:
     """A field's label in the metrics, from a fixed set."""
     return name if name in KNOWN else OTHER
+
+
+def sampling_of(given: Mapping[str, Any]) -> Sampling:
+    """How a call's answers are chosen, with a seed where they are drawn.
+
+    Args:
+        given: the call's fields; what is left out is greedy.
+
+    Raises:
+        SettingError: for a value out of range.
+        SchemaUnusable: for a schema that cannot be followed.
+        SchemasNotInstalled: for a schema, where the library is not there.
+    """
+    own = {name: given[name] for name in NUMBERS if given.get(name) is not None}
+    return Sampling(
+        **own, top_logprobs=_tops_of(given), grammar=_grammar_of(given.get(FIELD))
+    ).seeded()
+
+
+def _tops_of(given: Mapping[str, Any]) -> int | None:
+    """How many likely tokens are reported with each; None where no log probabilities are wanted."""
+    wanted, top = given.get("logprobs"), given.get("top_logprobs")
+    if wanted:
+        return 0 if top is None else top
+    if top not in (None, 0):
+        raise SettingError("top_logprobs", "left out, or beside logprobs: true", top)
+    return None
+
+
+def _grammar_of(form: Any) -> str:
+    """The grammar of an answer's form; empty for any text."""
+    if form is None:
+        return ""
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return ""
+    if kind == "json_object":
+        return compiled('{"type": "object"}')
+    if kind != "json_schema":
+        raise SettingError(FIELD, FORMS, form)
+    named = form.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else None
+    if not isinstance(schema, dict):
+        raise SettingError(f"{FIELD}.json_schema.schema", "a JSON schema, which is an object", form)
+    return compiled(json.dumps(schema), lenient=named.get("strict") is not True)

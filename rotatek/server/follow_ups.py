@@ -22,8 +22,7 @@ from rotatek.errors import ConversationOver
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text import clean_text
-from rotatek.server.chat_request import Call
-from rotatek.server.fit import room_of
+from rotatek.server.chat_request import Call, room_of
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
 KEY: Final = "chat"  # begins the names of this API's caches

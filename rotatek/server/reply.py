@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from rotatek import errors
 from rotatek.compare.report import Column
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
+from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.server.chat_request import Call
-from rotatek.server.logprobs import TokenLogs
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -56,6 +55,38 @@ class StopText:
         return next((n for n in range(longest, 0, -1) if self.held.endswith(stop[:n])), 0)
 
 
+class TokenLogs:
+    """Log probabilities of one answer's tokens in the chat API's form, each once its text is
+    shown."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, dict[str, Any]]] = []  # where the token's text begins
+        self._length = 0
+
+    def add(self, event: Token) -> None:
+        """A token of the answer; nothing where no log probabilities are wanted."""
+        if event.likely:
+            own, *best = event.likely
+            entry = _entry(own) | {"top_logprobs": [_entry(one) for one in best]}
+            self._waiting.append((self._length, entry))
+        self._length += len(event.text)
+
+    def take(self, shown: int, *, rest: bool = False) -> list[dict[str, Any]]:
+        """New entries: of tokens whose text has begun to be shown.
+
+        Args:
+            shown: characters of the answer, as the model said it.
+            rest: whether the answer is complete; then entries of tokens without text come, too.
+        """
+        ready = [entry for start, entry in self._waiting if rest or start < shown]
+        self._waiting = [(s, entry) for s, entry in self._waiting if not (rest or s < shown)]
+        return ready
+
+
+def _entry(one: Likely) -> dict[str, Any]:
+    return {"token": one.text, "logprob": one.logprob, "bytes": list(one.code)}
+
+
 @dataclass
 class Reply:
     """One answer as it unfolds.
@@ -71,6 +102,7 @@ class Reply:
 
     Attributes:
         latest: the answer that the latest event was about.
+        has_begun: whether a stream of them has.
         shown: characters of the text, as the model said it, that may be shown.
     """
 
@@ -88,7 +120,7 @@ class Reply:
     def __post_init__(self) -> None:
         further = range(1, self.call.answers) if self.index == 0 else ()
         self.others = [replace(self, index=number) for number in further]
-        self.latest = self
+        self.latest, self.has_begun = self, False
         self.longest, self.left = self.call.length + self.lookahead, self.room
         self._begin()
 
@@ -191,13 +223,6 @@ class Reply:
             "prompt_tokens_details": {
                 "cached_tokens": min(cached, filled.prompt_tokens),
                 "image_tokens": filled.visual_tokens,
-                "audio_tokens": 0,
-            },
-            "completion_tokens_details": {
-                "reasoning_tokens": 0,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
             },
             "visual_tokens": filled.visual_tokens,
             "visual_tokens_kept": filled.visual_kept,
@@ -241,14 +266,13 @@ class Reply:
             more["rotatek"] = {"doubt": self.doubt}
         return sse(self._head("chat.completion.chunk") | {"choices": [choice]} | more)
 
-    def begin(self) -> Iterator[bytes]:
-        """The events before any text."""
-        for one in self.answers:
+    def piece(self, text: str) -> Iterator[bytes]:
+        """The events of a piece of text; before the first one, those that begin the answers."""
+        for one in () if self.has_begun else self.answers:
             yield one.chunk({"role": "assistant", "content": ""})
-
-    def piece(self, text: str) -> bytes:
-        """What a piece of text adds."""
-        return self.latest.chunk({"content": text})
+        self.has_begun = True
+        if text:
+            yield self.latest.chunk({"content": text})
 
     def end(self) -> Iterator[bytes]:
         """The events behind the last text."""

@@ -19,9 +19,9 @@ from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import MOST_STOPS, Call, Size, read_call
+from rotatek.server.fields import MOST_ANSWERS
 from rotatek.server.files import file_of
 from rotatek.server.reply import StopText
-from rotatek.server.sampling_fields import MOST_ANSWERS
 from tests.server.conftest import asked, formed, image, said, text, uri, user
 
 ADDRESS: Final = uri(Image.new("RGB", (64, 48), "white"))
