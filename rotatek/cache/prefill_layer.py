@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,7 @@ from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
 from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
-from rotatek.methods.channels.base import ChannelMethod, LayerStates, Rest
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import ChannelMethod, LayerStates
 from rotatek.methods.tokens.base import TokenPruner
 from rotatek.methods.tokens.by_head import HeadPruner, taken
 
@@ -37,25 +36,24 @@ class Recorder(Protocol):
 
 @dataclass
 class PrefillCompressor:
-    """The compression of one cache's layers, and the stores they have filled so far."""
+    """The compression of one cache's layers, and those that wait for it.
+
+    unfinished: some layers are taken, and more may come.
+    """
 
     method: ChannelMethod
     recorder: Recorder | None
     bases: Sequence[Tensor] | None = None
     pruner: TokenPruner | None = None
-    stores: list[Store] = field(default_factory=list)
-    rest: Rest | None = None  # of `pack`, for when the model's own work is queued
+    waiting: list[tuple[CompressedLayer, LayerStates]] = field(default_factory=list)
+    unfinished: bool = False
     real: Tensor | None = None  # [B, T] bool: a further call's tokens that are no padding
 
-    @property
-    def complete(self) -> bool:
-        """Whether no store waits for anything."""
-        return self.rest is None and not self.stores
-
-    def measure(self, states: LayerStates, seen: LayerStates) -> Store:
-        """Measure one layer's visual tokens.
+    def take(self, layer: CompressedLayer, states: LayerStates, seen: LayerStates) -> None:
+        """Compress one layer's visual tokens, now or with later ones.
 
         Args:
+            layer: where they are stored.
             states: all of them.
             seen: those inside the layer's window, or `states`.
         """
@@ -63,29 +61,28 @@ class PrefillCompressor:
             self.recorder.record(states)
         if isinstance(self.pruner, HeadPruner) and seen is states:
             seen = taken(self.pruner, seen)
-        self.stores.append(store := self.method.measure(seen))
-        return store
-
-    def pack(self, last: bool) -> None:
-        """After each layer: queue the work that needs no further one."""
-        self.rest = self.method.launch(self.stores, last)
-        if not last:
-            self._run_rest()
+        self.waiting.append((layer, seen))
+        self.unfinished = True
+        most = self.method.together
+        if most is not None and sum(own.keys.nbytes for _, own in self.waiting) >= most:
+            self._compress()
 
     def finish(self) -> None:
-        """The model's own work is queued: complete the stores."""
-        self._run_rest()
-        self.stores.clear()
+        """A prompt's own work is queued: compress what waits."""
+        self._compress()
+        self.unfinished = False
 
     def forget(self) -> None:
         """Nothing of a prefill that broke off is completed."""
-        self.stores.clear()
-        self.rest = None
+        self.waiting.clear()
+        self.unfinished = False
 
-    def _run_rest(self) -> None:
-        if self.rest is not None:
-            self.rest()
-            self.rest = None
+    def _compress(self) -> None:
+        layers = [states for _, states in self.waiting]
+        stores = self.method.compress_together(layers) if layers else ()
+        for (layer, _), store in zip(self.waiting, stores, strict=True):
+            layer.store = store
+        self.waiting.clear()
 
 
 class PlannedLayer(CompressedLayer):
@@ -177,7 +174,7 @@ class PlannedLayer(CompressedLayer):
         value: Tensor,
         states: LayerStates | None = None,
     ) -> LayerStates | None:
-        """Store one prefill's states, and pack the stores that share a budget with others.
+        """Store one prefill's states.
 
         Args:
             module: the attention module; some methods weigh Values by its output projection.
@@ -189,19 +186,6 @@ class PlannedLayer(CompressedLayer):
         Returns:
             The visual states; None where the layer reads no visual token.
         """
-        states = self._keep(module, query, key, value, states)
-        self.filling.pack(last=self.index == self.plan.layers - 1)
-        return states
-
-    def _keep(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        states: LayerStates | None,
-    ) -> LayerStates | None:
-        """Store visual tokens compressed, and the others in the text buffer."""
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         width, order = window_of(module), None
         if width is not None:
@@ -223,8 +207,6 @@ class PlannedLayer(CompressedLayer):
                 over_root(module, window.gather(query)),
                 window.alive,
                 self.index,
-                entering=self.plan.entering,
-                gain=self.plan.gain,
                 text=said,
             )
         self._store(module, key, states, order)
@@ -243,11 +225,12 @@ class PlannedLayer(CompressedLayer):
             if order.longest == 0:
                 return
             seen = states.cached("seen", lambda: states.taken(order))
-        filling, metric = self.filling, None
+        filling, more = self.filling, dict[str, Any]()
         if filling.method.times_smaller is not None:
-            metric = output_metric(module, key)
-        basis = None if filling.bases is None else filling.bases[self.index]
-        whole = seen is states
-        states = replace(states, value_metric=metric, basis=basis)
-        seen = states if whole else replace(seen, value_metric=metric, basis=basis)
-        self.store = filling.measure(states, seen)
+            for name, part in (("stream", self.plan.entering()), ("gain", self.plan.gain())):
+                more[name] = None if part is None else part.to(key.device)
+            more["value_metric"] = output_metric(module, key)
+        if filling.bases is not None:
+            more["basis"] = filling.bases[self.index]
+        whole, states = seen is states, replace(states, **more)
+        filling.take(self, states, states if whole else replace(seen, **more))

@@ -184,7 +184,7 @@ class RotateKCache(RewindableCache):
             )
         layers = key_layers(self)
         layers[0].filling.real = None
-        if len({layer.logical for layer in layers}) > 1 or not layers[0].filling.complete:
+        if len({layer.logical for layer in layers}) > 1 or layers[0].filling.unfinished:
             raise ModeUnsupported(
                 "An earlier call with this cache broke off. Call its `reset`, and give the whole "
                 "prompt again."
@@ -249,7 +249,7 @@ class RotateKCache(RewindableCache):
     def _filled(self) -> bool:
         """Whether the prefill has been stored, in every layer."""
         layers = key_layers(self)
-        return all(layer.is_filled for layer in layers) and layers[0].filling.complete
+        return all(layer.is_filled for layer in layers) and not layers[0].filling.unfinished
 
     @property
     def only_grows(self) -> bool:
@@ -275,7 +275,7 @@ class RotateKCache(RewindableCache):
     def finish(self) -> None:
         """All of a prefill's own work is queued: complete the stores."""
         filling = key_layers(self)[0].filling
-        if not filling.complete:
+        if filling.unfinished:
             with torch.autocast(self.device.type, enabled=False):  # as where layers are filled
                 filling.finish()
 

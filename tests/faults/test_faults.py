@@ -69,8 +69,8 @@ def raising(failure: BaseException, after: int = 0, times: int = 10**9) -> Calla
 STAGES = {
     "image processor": ("rotatek.models.qwen.Qwen25VL.preprocess", 0),
     "vision tower": ("rotatek.models.qwen.Qwen25VL.features", 0),
-    "first layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 0),
-    "third layer's compression": ("rotatek.methods.channels.rotatek.RotateK.measure", 2),
+    "first layer's tokens": ("rotatek.cache.prefill_layer.PrefillCompressor.take", 0),
+    "compression": ("rotatek.methods.channels.rotatek.RotateK.compress_together", 0),
     "first decoding step": ("rotatek.engine.decode.forward_one", 0),
     "fifth decoding step": ("rotatek.engine.decode.forward_one", 4),
     "attention while decoding": ("kernels.dispatch.run", 5),

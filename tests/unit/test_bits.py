@@ -22,8 +22,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
-from rotatek.methods.channels.bits import importance_of
-from rotatek.methods.channels.layer_group import LayerGroup, held
+from rotatek.methods.channels.bits import LayerGroup, importance_of
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
@@ -34,6 +33,12 @@ NEAR = 0.03  # of the bytes that were asked for
 POCKETS = {"pocket": (10, 2, 4, 128), "pocket-smol": (30, 3, 9, 64)}  # layers, kv heads, heads, d
 HEADS, GROUP, D, WINDOW = 2, 2, 64, 8
 HEAD = (HEADS, HEADS * GROUP, D)
+
+
+def held(thing: Any) -> Any:
+    """What is there."""
+    assert thing is not None
+    return thing
 
 
 def states(
@@ -66,11 +71,7 @@ def prompt(name: str, tokens: Sequence[int]) -> list[LayerStates]:
 
 def stored(layers: Sequence[LayerStates], **options: Any) -> list[Store]:
     """What a prompt of these layers leaves."""
-    method, found = RotateK(**options), list[Store]()
-    for each in layers:
-        found.append(method.measure(each))
-        method.pack(found, last=each is layers[-1])
-    return found
+    return list(RotateK(**options).compress_together(layers))
 
 
 def counts(store: Store) -> list[Tensor]:
@@ -136,7 +137,7 @@ def test_what_changes_no_score_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     )
     scaled = [replace(layers[0], made={}), odd, replace(layers[2], made={})]
     assert same_bits(stored(scaled, smaller=8), plain)
-    monkeypatch.setattr("rotatek.methods.channels.rotatek.PENDING_BYTES", 8)
+    monkeypatch.setattr("rotatek.methods.channels.bits.TOGETHER", 2048)
     assert same_bits(stored([replace(one, made={}) for one in layers], smaller=8), plain)
 
 

@@ -19,7 +19,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.engine.decode import prefill
 from rotatek.inputs.request import make_request
-from rotatek.methods.channels import CHANNELS, rotatek
+from rotatek.methods.channels import CHANNELS, bits, rotatek
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, half
@@ -44,7 +44,8 @@ def test_models_fill_the_same_caches_either_way(
         return list(cache.tensors())
 
     found = [filled(False), filled(True)]
-    monkeypatch.setattr(rotatek, "PENDING_BYTES", 0)
+    for module in (rotatek, bits):
+        monkeypatch.setattr(module, "TOGETHER", 256)
     wanted = filled(False)
     for each in found:
         assert [part for part, _ in each] == [part for part, _ in wanted]

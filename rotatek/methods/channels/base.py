@@ -20,7 +20,6 @@ from rotatek.methods.channels.store import Store
 from rotatek.methods.options import Method, option
 from rotatek.methods.shares import channels_kept
 
-Rest = Callable[[], None]  # what is left to do
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
 
 
@@ -37,10 +36,10 @@ class LayerStates:
         layer: index from 0.
         value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
         basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
-        entering: returns the layer's input rows of the window [B, 1, W, hidden], zero where they
-            are padding; to be called while the layer is filled. It, or its result, may be None.
-        gain: returns by how much the norm behind the output projection changes the output's squared
-            size, [B]; to be called then, too. It, or its result, may be None.
+        stream: the layer's input rows of the window [B, 1, W, hidden], zero where they are padding;
+            None where not known. This and `gain` are there for methods of `times_smaller` alone.
+        gain: [B] by how much the norm behind the output projection changes the output's squared
+            size; None where there is no such norm.
         text: the prompt's other tokens at full width; None where they are not known.
         made: results that depend on the states alone, shared by several caches.
     """
@@ -53,8 +52,8 @@ class LayerStates:
     layer: int
     value_metric: tuple[Tensor, Tensor] | None = None
     basis: Tensor | None = None
-    entering: Callable[[], Tensor | None] | None = None
-    gain: Callable[[], Tensor | None] | None = None
+    stream: Tensor | None = None
+    gain: Tensor | None = None
     text: Text | None = None
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -129,35 +128,16 @@ class ChannelMethod(Method):
     def compress(self, states: LayerStates) -> Store:
         """Store one layer's visual tokens, by themselves."""
 
-    def measure(self, states: LayerStates) -> Store:
-        """First phase, after each layer's prefill attention: here the compressed layer.
+    @property
+    def together(self) -> int | None:
+        """Bytes of Keys that wait to be compressed in one call: here 0, so each layer by itself;
+        None: all layers of a prompt, once its own work is queued."""
+        return 0
 
-        A method whose layers share a budget or a solver call returns a store that still has the
-        layer's states, and completes it in `pack`.
-        """
-        return self.compress(states)
-
-    def pack(self, stores: Sequence[Store], last: bool) -> None:  # noqa: B027  (most need none)
-        """Second phase, after each layer: complete what `measure` has returned so far.
-
-        Args:
-            stores: of the prefill's layers so far, in order.
-            last: whether that was the last layer, so that shared budgets can be allotted.
-        """
-
-    def launch(self, stores: Sequence[Store], last: bool) -> Rest | None:
-        """`pack` without what waits for the device, which a prefill does when all of its own work
-        is queued.
-
-        Args:
-            stores: as of `pack`.
-            last: as of `pack`.
-
-        Returns:
-            the rest of the work, if any.
-        """
-        self.pack(stores, last)
-        return None
+    def compress_together(self, layers: Sequence[LayerStates]) -> Sequence[Store]:
+        """Store several layers, in order; a method whose layers share a budget or a solver's call
+        writes this."""
+        return [self.compress(states) for states in layers]
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
         """Precomputed eigenvectors [Hkv, d, d] of each layer, from a file of an option."""

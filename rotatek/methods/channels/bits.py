@@ -13,13 +13,13 @@ for the channels that got bits; a row's scale and its channel's step are one num
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.dispatch import solve, window_attention
+from kernels.dispatch import has_window_kernel, solve, window_attention
 from kernels.packing_plain import pack_on_processor
 from kernels.planes import (
     GRANULE,
@@ -35,10 +35,8 @@ from kernels.reference import Packed, Text
 from kernels.window_attention_reference import Window
 from rotatek.bridge.attention import pause
 from rotatek.methods import rotation
-from rotatek.methods.channels.base import LayerStates, Rest
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bytes, joined
-from rotatek.methods.channels.layer_group import LayerGroup, PendingStore, held, layered
-from rotatek.methods.channels.store import Store
 
 LEAST_TIMES: Final = 2  # smaller than 16 bits: what 8 bits a number come to
 # Where nothing is chosen: the largest factor at which no split of either embedded model loses more
@@ -55,7 +53,70 @@ CAP: Final = 96
 WIDE_CAP: Final = 3 / 8  # of the columns of heads so wide that this is more
 CAPPED: Final = 32
 STREAM_POWER: Final = 0.75  # of the residual stream's squared size: what an output's error is over
+TOGETHER: Final = 256 << 20  # bytes of Keys and covariances that are computed together, at most
+ALIGNED: Final = 16  # bytes: a kernel is compiled again for a tensor that starts off them
 HEAD_BYTES: Final = 28  # of a head's Keys or Values beside the mean: `Planes` counts
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers of one shape as a single one, whose samples are the first layer's, then the
+    second's...
+
+    Results are cached with the first layer's states, for every cache that is filled from them.
+    places: of the layers among those that are compressed together.
+    """
+
+    parts: Sequence[LayerStates]
+    places: Sequence[int] = (0,)
+
+    def cached(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """`make()`, computed once for each `what` of these layers."""
+        return self.parts[0].cached((tuple(part.layer for part in self.parts), what), make)
+
+    def of(self, name: str) -> Tensor:
+        """That field of all states, [L * B, ...]: joined on each call, so that it can be freed."""
+        return joined([getattr(part, name) for part in self.parts], 0)
+
+    def known(self, name: str) -> Tensor | None:
+        """The same; None where a layer has none."""
+        each = [getattr(part, name) for part in self.parts]
+        return None if any(one is None for one in each) else joined(each, 0)
+
+    def spread(self, each: Sequence[Tensor]) -> Tensor:
+        """One tensor of each layer, repeated for its samples, [L * B, ...]."""
+        rows, stacked = len(self.parts[0].keys), torch.stack(list(each))
+        return stacked if rows == 1 else stacked.repeat_interleave(rows, 0)
+
+    def split(self, found: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
+        """Each layer's slice of a result; a copy where the slice is not aligned."""
+        rows = len(self.parts[0].keys)
+        each = [layered(tensor, rows) for tensor in found.values()]
+        for parts in zip(*each, strict=True):
+            yield dict(zip(found, parts, strict=True))
+
+
+def layered(found: Tensor, rows: int) -> Sequence[Tensor]:
+    """Slices of so many rows where they stay aligned, else copies."""
+    parts = found.split(rows)
+    aligned = parts[0].nbytes % ALIGNED == 0
+    return parts if aligned else [part.clone() for part in parts]
+
+
+def in_groups(layers: Sequence[LayerStates], most: int = TOGETHER) -> Iterator[LayerGroup]:
+    """Layers alike, of as many in a row as first have `most` bytes of Keys and covariances."""
+    waiting: dict[Hashable, list[int]] = {}
+    size = 0
+    for place, states in enumerate(layers):
+        keys, known = states.keys, states.value_metric is not None
+        B, heads, _, d = keys.shape
+        # FastV's first layers have more tokens than the others
+        waiting.setdefault((keys.device, keys.dtype, keys.shape, known), []).append(place)
+        size += keys.nbytes + 4 * B * heads * d * d
+        if size >= most or place == len(layers) - 1:
+            for places in waiting.values():
+                yield LayerGroup([layers[one] for one in places], places)
+            waiting, size = {}, 0
 
 
 class MomentStats(NamedTuple):
@@ -103,28 +164,21 @@ class BitBases(NamedTuple):
     variance: Tensor
 
 
-@dataclass
-class LayersOfOneForm:
-    """Layers of one form that wait for the others, and their measurements."""
+@dataclass(frozen=True)
+class Measured:
+    """Layers alike and their measurements.
 
-    stores: Sequence["BitStore"]
+    shares: [n, 1, N] of `token_shares`; sides: of Keys, of Values.
+    """
+
     layers: LayerGroup
-    shares: Tensor  # [n, 1, N] of `token_shares`
-    sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
+    shares: Tensor
+    sides: tuple[MomentStats, MomentStats]
 
     @cached_property
     def lengths(self) -> Tensor:
         """[layers, B] visual tokens."""
-        return self.layers.of("lengths").view(len(self.stores), -1)
-
-
-@dataclass
-class BitStore(PendingStore):
-    """A store of planes that, until all layers are there, holds the states and their group."""
-
-    per_token: ClassVar[tuple[str, ...]] = Store.per_token
-
-    group: LayersOfOneForm | None = None
+        return self.layers.of("lengths").view(len(self.layers.parts), -1)
 
 
 @dataclass(frozen=True)
@@ -132,7 +186,7 @@ class Batch:
     """Groups whose layers are taken together, n samples of all of them; tokens may differ, and the
     number and width of heads may not."""
 
-    groups: Sequence[LayersOfOneForm]
+    groups: Sequence[Measured]
 
     @property
     def width(self) -> int:
@@ -142,7 +196,10 @@ class Batch:
     @cached_property
     def layers(self) -> LayerGroup:
         """All layers, of which only what has no tokens may be joined."""
-        return LayerGroup([part for group in self.groups for part in group.layers.parts])
+        each = [group.layers for group in self.groups]
+        return LayerGroup(
+            [p for one in each for p in one.parts], [p for one in each for p in one.places]
+        )
 
     @cached_property
     def sides(self) -> list[MomentStats]:
@@ -180,7 +237,7 @@ class Batch:
         head = d * itemsize + HEAD_BYTES
         return whole / smaller - (self.lengths > 0).sum(0) * (2 * heads * head + 4)
 
-    def slices(self) -> Iterator[tuple[LayersOfOneForm, slice]]:
+    def slices(self) -> Iterator[tuple[Measured, slice]]:
         """Every group with its samples."""
         first = 0
         for group in self.groups:
@@ -190,7 +247,7 @@ class Batch:
         """Every group's layers among the batch's."""
         first = 0
         for group in self.groups:
-            yield slice(first, first := first + len(group.stores))
+            yield slice(first, first := first + len(group.lengths))
 
 
 class Importance(NamedTuple):
@@ -206,8 +263,8 @@ class Importance(NamedTuple):
     value_rate: Tensor
 
 
-def importance(seen: Window, stream: Tensor | None, gain: Tensor | None = None) -> Importance:
-    """Importance in one layer or in several of one shape.
+def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
+    """Importance in layers of one form, computed once.
 
     A head's output is o = sum_n p_n v_n. To first order, an error e_n of token n's logit moves it
     by p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different tokens are
@@ -220,22 +277,26 @@ def importance(seen: Window, stream: Tensor | None, gain: Tensor | None = None) 
     Where a norm follows the output projection, as in Gemma, an error is as much
     larger or smaller as the output is behind it.
 
-    Args:
-        seen: the window's queries, and the tokens that they attend to.
-        stream: the window's rows before the layer [B, 1, W, hidden], zero for padding;
-            or None.
-        gain: [B] by how much the squared size of the layer's output changes before it is added to
-            the stream; or None.
+    window: the queries and what they attend to, of these layers, if known.
     """
-    heads = seen.keys.shape[1]
-    mass, spread, squares = window_attention(seen)
-    real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
-    count = real * (seen.queries.shape[1] // heads)
-    over = count if gain is None else count / gain.clamp(min=1e-30)[:, None]
-    if stream is not None:
-        size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
-        over = over * size.pow(STREAM_POWER)
-    return Importance(mass / (heads * count), spread / over, squares / over)
+
+    def make() -> Importance:
+        seen, stream, gain = (
+            window or window_of(layers),
+            layers.known("stream"),
+            layers.known("gain"),
+        )
+        heads = seen.keys.shape[1]
+        mass, spread, squares = window_attention(seen)
+        real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
+        count = real * (seen.queries.shape[1] // heads)
+        over = count if gain is None else count / gain.clamp(min=1e-30)[:, None]
+        if stream is not None:
+            size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
+            over = over * size.pow(STREAM_POWER)
+        return Importance(mass / (heads * count), spread / over, squares / over)
+
+    return layers.cached("looks", make)
 
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
@@ -262,39 +323,11 @@ def window_of(layers: LayerGroup) -> Window:
     )
 
 
-def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
-    """`importance` of layers of one form, computed once; window: of these layers, if known."""
-
-    def make() -> Importance:
-        rows, gains = zip(*(residual(part) for part in layers.parts), strict=True)
-        return importance(window or window_of(layers), _all(rows), _all(gains))
-
-    return layers.cached("looks", make)
-
-
 def _joined_text(texts: Sequence[Text]) -> Text:
     """Layers' texts as one layer's."""
     lengths = [text.lengths for text in texts if text.lengths is not None]
     keys, values = [text.keys for text in texts], [text.values for text in texts]
     return Text(joined(keys, 0), joined(values, 0), joined(lengths, 0) if lengths else None)
-
-
-def residual(states: LayerStates) -> tuple[Tensor | None, Tensor | None]:
-    """The window's rows before the layer, which may come from another device, and by how much a
-    norm changes what the layer adds to them; called while the layer is filled."""
-
-    def make() -> tuple[Tensor | None, Tensor | None]:
-        found = [given and given() for given in (states.entering, states.gain)]
-        rows, gain = (None if one is None else one.to(states.keys.device) for one in found)
-        return rows, gain
-
-    return states.cached("residual", make)
-
-
-def _all(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Those of all layers joined; None where one is not known."""
-    known = [part for part in parts if part is not None]
-    return joined(known, 0) if len(known) == len(parts) else None
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
@@ -332,17 +365,6 @@ def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
     return layers.cached(
         "shares", lambda: token_shares(importance_of(layers, window).mass, lengths)
     )
-
-
-def measure(stores: Sequence[BitStore], weighting: str) -> LayersOfOneForm:
-    """Moments and rates of layers alike, as `moments`, for `allotted`."""
-    layers = LayerGroup([held(store.pending) for store in stores])
-    window = window_of(layers)
-    sides = moments(layers, weighting, window)
-    group = LayersOfOneForm(stores, layers, shares_of(layers, window), sides)
-    for store in stores:
-        store.group = group
-    return group
 
 
 def in_metric(side: MomentStats) -> Tensor:
@@ -400,54 +422,54 @@ def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (rows / scale[..., None]).round_().to(torch.int8), scale
 
 
-def allotted(groups: Sequence[LayersOfOneForm], smaller: float) -> Rest:
-    """Allot the bits of layers, all together. Their numbers are on the way to the host then.
+def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) -> list[Packed]:
+    """The layers of a prompt, all under one budget.
 
     Args:
-        groups: those that share a budget.
+        layers: in order; heads may differ in width, and layers in tokens and device.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them.
-
-    Returns:
-        the rest: wait for these numbers, then quantise and pack the layers group by group.
+        weighting: of `moments`.
     """
+    most = TOGETHER
+    if not all(has_window_kernel(states.keys) for states in layers):
+        # plain PyTorch writes scores in float32; a processor's cache holds less, uncopied
+        most //= 256 if layers[0].keys.device.type == "cpu" else 8
+    groups = []
+    for group in in_groups(layers, most):
+        window = window_of(group)
+        sides = moments(group, weighting, window)
+        groups.append(Measured(group, shares_of(group, window), sides))
+        pause()
     place = groups[0].shares.device
-    alike: dict[Hashable, list[LayersOfOneForm]] = {}
-    for group in groups:
-        alike.setdefault(tuple(side.form for side in group.sides), []).append(group)
+    alike: dict[Hashable, list[Measured]] = {}
+    for one in groups:
+        alike.setdefault(tuple(side.form for side in one.sides), []).append(one)
     batches = [Batch(each) for each in alike.values()]
     axes = [find_axes(batch.sides, _columns(batch.width, smaller)) for batch in batches]
     pairs = zip(batches, axes, strict=True)
     claims = [batch.demand(found.variance, place) for batch, found in pairs]
     budget = torch.stack([batch.budget(smaller).to(place) for batch in batches]).sum(0)
-    found_bits = allot_bytes(claims, budget)
-    depths = [found.permute(2, 0, 1, 3, 4) for found in found_bits]
+    depths = [found.permute(2, 0, 1, 3, 4) for found in allot_bytes(claims, budget)]
     levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
-    counts = to_host(joined([each.flatten(0, 1) for each in levels], 0))
-
-    def rest() -> None:
-        tables = counts().split([each.shape[0] * each.shape[1] for each in levels])  # the one wait
-        for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
-            pause()
-            _finish(batch, _planes(batch, found, own.to(batch.sides[0].mean.device), table))
-
-    return rest
+    counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
+    tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
+    made: dict[int, Packed] = {}
+    for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
+        pause()
+        planes = _planes(batch, found, own.to(batch.sides[0].mean.device), table)
+        means = {"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean}
+        parts = zip(batch.layers.places, batch.layers.parts, batch.layers.split(means), strict=True)
+        for (number, states, mean), keys, values in zip(
+            parts, planes[: len(planes) // 2], planes[len(planes) // 2 :], strict=True
+        ):
+            made[number] = Packed(keys, values, states.keys.shape[2], states.lengths, **mean)
+    return [made[number] for number in range(len(layers))]
 
 
 def _columns(d: int, smaller: float) -> int:
     """Columns of a basis that are worked out for so many times fewer bytes."""
     return min(d, max(CAP, int(WIDE_CAP * d))) if smaller >= CAPPED else d
-
-
-def _finish(batch: Batch, planes: Sequence[Planes]) -> None:
-    """Put the packed numbers into a batch's stores; planes: of all Keys, then of all Values."""
-    parts = batch.layers.split({"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean})
-    stores = [store for group in batch.groups for store in group.stores]
-    keys, values = planes[: len(stores)], planes[len(stores) :]
-    for store, own, key, value in zip(stores, parts, keys, values, strict=True):
-        states = held(store.pending)
-        store.visual = Packed(key, value, states.keys.shape[2], states.lengths, **own)
-        store.pending = store.group = None
 
 
 def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:
@@ -522,7 +544,7 @@ def _packed(
 
 
 def _group_packed(
-    group: LayersOfOneForm, which: int, channels: Channels, places: Tensor, words: int
+    group: Measured, which: int, channels: Channels, places: Tensor, words: int
 ) -> tuple[Tensor, Tensor]:
     """A group's digits, `words` of them with heads at `places`, and the steps of its channels."""
     states = group.layers.of(("keys", "values")[which])
@@ -544,22 +566,6 @@ def _group_packed(
 def _starts(sizes: Tensor) -> Tensor:
     """Where each of `sizes` [..., n] begins."""
     return sizes.cumsum(-1) - sizes
-
-
-def to_host(found: Tensor) -> Callable[[], Tensor]:
-    """Queue a copy to the host; the result waits for that copy, not for what is queued later."""
-    if not found.is_cuda:
-        return lambda: found
-    copy = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-    copy.copy_(found, non_blocking=True)
-    done = torch.cuda.Event()
-    done.record(torch.cuda.current_stream(found.device))
-
-    def wait() -> Tensor:
-        done.synchronize()
-        return copy
-
-    return wait
 
 
 def to_device(made: Tensor, device: torch.device) -> Tensor:

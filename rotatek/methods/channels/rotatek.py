@@ -19,7 +19,6 @@ from typing import ClassVar, Final, Self
 import torch
 from torch import Tensor
 
-from kernels.dispatch import has_window_kernel
 from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported
@@ -29,7 +28,6 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
-    Rest,
     full_visual,
     keep_option,
 )
@@ -38,17 +36,10 @@ from rotatek.methods.channels.bits import (
     LEAST_TIMES,
     MOST_TIMES,
     PLAIN,
-    BitStore,
-    allotted,
-    measure,
-    residual,
-)
-from rotatek.methods.channels.layer_group import (
-    PENDING_BYTES,
+    TOGETHER,
     LayerGroup,
-    PendingStore,
-    held,
-    ready,
+    compressed,
+    in_groups,
 )
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice, option, options_of
@@ -57,13 +48,6 @@ from rotatek.methods.shares import channels_kept
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
 REPLACED: Final = ("keep", "solver", "calibration")  # by `smaller`
-
-
-@dataclass
-class RotateKStore(PendingStore):
-    """Rotated Keys of one layer."""
-
-    per_token: ClassVar[tuple[str, ...]] = Store.per_token
 
 
 @dataclass(frozen=True)
@@ -140,56 +124,37 @@ class RotateK(ChannelMethod):
         return self.weighting == "general"
 
     def compress(self, states: LayerStates) -> Store:
-        """Measure, allot and pack one layer by itself."""
-        store = self.measure(states)
-        self.pack([store], last=True)
-        return store
+        """Store one layer by itself."""
+        return self.compress_together([states])[0]
 
-    def measure(self, states: LayerStates) -> Store:
-        """Hold one layer's states until `pack` rotates them with other layers'."""
+    @property
+    def together(self) -> int | None:
+        """`TOGETHER`, as the solver takes as long for one layer's eight heads as for sixteen
+        layers'; with `smaller` all layers, which share one budget."""
+        return TOGETHER if self.smaller is None else None
+
+    def compress_together(self, layers: Sequence[LayerStates]) -> Sequence[Store]:
+        """Rotate layers alike together, and keep k channels or as many bits as `smaller` allows."""
         if self.smaller is None:
-            return RotateKStore(full_visual(states), states)
-        width = states.keys.shape[-1]
-        if width % GRANULE:
-            raise ModeUnsupported(
-                f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
-                f"{width}. Choose `keep_channels` in place of `smaller`."
-            )
-        residual(states)
-        return BitStore(full_visual(states), states)
+            return self._narrowed(layers)
+        for width in {states.keys.shape[-1] for states in layers}:
+            if width % GRANULE:
+                raise ModeUnsupported(
+                    f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
+                    f"{width}. Choose `keep_channels` in place of `smaller`."
+                )
+        return [Store(one) for one in compressed(layers, self.smaller, self.weighting)]
 
-    def pack(self, stores: Sequence[Store], last: bool) -> None:
-        """`launch`, and the rest at once."""
-        rest = self.launch(stores, last)
-        if rest is not None:
-            rest()
-
-    def launch(self, stores: Sequence[Store], last: bool) -> Rest | None:
-        """Rotate the pending layers once they have `PENDING_BYTES`, and the others at the end.
-
-        The solver takes as long for one layer's eight heads as for sixteen layers'. Pending layers
-        are kept in full, and copied once while they are joined. With `smaller` all heads share one
-        budget, which is divided when all layers have been measured.
-        """
-        with_bits = [store for store in stores if isinstance(store, BitStore)]
-        rotated = [store for store in stores if isinstance(store, RotateKStore)]
-        for alike in ready(rotated, PENDING_BYTES, last):
-            rotate(alike, self)
+    def _narrowed(self, layers: Sequence[LayerStates]) -> list[Store]:
+        """k channels of each layer."""
+        found: dict[int, Store] = {}
+        for group in in_groups(layers):
+            with torch.cuda.device_of(group.parts[0].keys):
+                rotated = group.split(_rotated_keys(group, self))
+            for place, states, own in zip(group.places, group.parts, rotated, strict=True):
+                found[place] = Store(full_visual(states)._replace(**own))
             pause()
-        waiting = [store for store in with_bits if store.pending is not None]
-        unmeasured = [store for store in waiting if store.group is None]
-        # the kernel writes no scores and nothing in float32, plain PyTorch several of both
-        in_kernel = all(has_window_kernel(held(store.pending).keys) for store in unmeasured)
-        most = PENDING_BYTES if in_kernel else PENDING_BYTES // 8
-        if not in_kernel and held(unmeasured[0].pending).keys.device.type == "cpu":
-            most = PENDING_BYTES // 256  # what a processor's cache holds, and is not copied again
-        for group in ready(unmeasured, most, last):
-            measure(group, self.weighting)
-            pause()
-        if not (last and waiting):
-            return None
-        groups = {id(store.group): held(store.group) for store in waiting}
-        return allotted(list(groups.values()), held(self.smaller))
+        return [found[place] for place in range(len(layers))]
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
         """Those of the calibration file."""
@@ -310,16 +275,6 @@ def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     for whole, part in zip(found, parts, strict=True):
         whole[tuple(slice(size) for size in part.shape)] = part
     return found
-
-
-def rotate(stores: Sequence[RotateKStore], how: RotateK) -> None:
-    """Replace the Keys of layers alike by their leading coordinates."""
-    layers = LayerGroup([held(store.pending) for store in stores])
-    with torch.cuda.device_of(layers.parts[0].keys):
-        found = _rotated_keys(layers, how)
-    for store, own in zip(stores, layers.split(found), strict=True):
-        store.pending = None
-        store.visual = store.visual._replace(**own)
 
 
 def _rotated_keys(layers: LayerGroup, how: RotateK) -> dict[str, Tensor]:
