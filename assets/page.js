@@ -12,6 +12,11 @@
     const { name, x, y } = event.detail;
     if (name === "map" && box) set(box, `${x},${y},${Date.now()}`);
   });
+  document.addEventListener("click", ({ target }) => {
+    const head = target.closest?.("button[data-head]")?.dataset.head;
+    const box = document.querySelector("#picked textarea, #picked input");
+    if (head && box) set(box, `${head},${Date.now()}`);
+  });
 
   // A token of the table below an answer: its word on the picture, its query in Look inside, which
   // has recorded the first column that compresses.
@@ -104,12 +109,17 @@ window.rotatekExport = (() => {
 
   // Every update writes the cards anew; this runs before the browser paints them.
   const opened = new Set();
+  let wanted = false; // the column of "what if", which comes into view
   const key = (part) => `${part.className} ${part.closest(".rk-card").dataset.column}`;
   const restore = () => {
     for (const part of document.querySelectorAll("#answers .rk-card details")) {
       if (opened.has(key(part))) part.open = true;
     }
     delete answers()?.dataset.stale;
+    const further = wanted && document.querySelector("#further .rk-card:last-child");
+    if (!further) return;
+    wanted = false;
+    further.scrollIntoView({ block: "center", behavior: calm() ? "auto" : "smooth" });
   };
   document.addEventListener("toggle", ({ target }) => {
     if (target.closest?.("#answers .rk-card")) opened[target.open ? "add" : "delete"](key(target));
@@ -140,6 +150,7 @@ window.rotatekExport = (() => {
   };
   document.addEventListener("click", (event) => {
     if (event.target.closest?.("#ask, #follow-ask")) asked(event.isTrusted);
+    if (event.target.closest?.("#what-if button")) wanted = true;
   });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey) return;

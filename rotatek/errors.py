@@ -253,6 +253,8 @@ CollectionOfOtherSettings = _refusal(400, "collection_of_other_settings",
 CollectionElsewhere = _refusal(400, "collection_elsewhere",
     "This model runs in another process, where no collections are kept. Choose another model, or "
     "use `rotatek index`.")
+DamageElsewhere = _refusal(400, "damage_elsewhere",
+    "This model runs in another process, which measures no heads. Choose another model.")
 CollectionEmpty = _refusal(400, "collection_empty",
     "There are no pages yet. Drop pictures or PDF files first, and ask again.")
 CollectionBusy = _refusal(400, "collection_busy",

@@ -17,12 +17,13 @@ class Quantity(NamedTuple):
 QUANTITIES = {
     "energy": Quantity("captured energy", True),
     "error": Quantity("score error", False),
+    "damage": Quantity("damage", False),
 }
 MAX_WRITTEN = 12  # layers across; beyond this the cells are too small to hold text
 
 
 def _written(value: float) -> str:
-    return "no such head" if np.isnan(value) else percent(value)
+    return "nothing here" if np.isnan(value) else percent(value)
 
 
 def _bare(value: float) -> str:
@@ -35,7 +36,7 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
 
     Args:
         values: one value a layer and kv head, float [layers, heads]; NaN where a layer has no such
-            head, whose cell stays empty.
+            head or nothing is measured: the cell stays empty.
         quantity: a key of `QUANTITIES`.
         layer: the chosen layer.
         head: the chosen kv head.
@@ -69,8 +70,13 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     figure = compose(
         [cells],
         max(150, 74 + 46 * min(heads, 8)),
-        x={"title": axis, "showgrid": False, "dtick": 1 if layers <= 16 else 4},
-        y={"title": "kv head", "showgrid": False, "autorange": "reversed", "dtick": 1},
+        x={
+            "title": axis,
+            "showgrid": False,
+            "dtick": 1 if layers <= 16 else 4,
+            "range": [-0.5, layers - 0.5],
+        },
+        y={"title": "kv head", "showgrid": False, "range": [heads - 0.5, -0.5], "dtick": 1},
         left=58,
         shapes=[frame],
     )
@@ -78,10 +84,13 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
 
 
 def _spread(values: np.ndarray) -> float:
-    return float(np.nanmax(values) - np.nanmin(values))
+    return 0.0 if np.isnan(values).all() else float(np.nanmax(values) - np.nanmin(values))
 
 
 def _words(values: np.ndarray, what: Quantity, layer: int, head: int) -> tuple[str, str]:
+    if np.isnan(values).all():
+        said = f"The {what.title} is not measured yet"
+        return f"{said}.", f"{said}: a map of {values.shape[0]} layers is empty."
     here = _written(float(values[layer, head]))
     worst = np.nanargmin(values) if what.more_is_better else np.nanargmax(values)
     row, column = np.unravel_index(worst, values.shape)

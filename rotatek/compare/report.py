@@ -32,6 +32,7 @@ class Column:
     pieces: list[str] = field(default_factory=list)
     same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
     kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
+    ids: list[int] = field(default_factory=list)  # per piece: the token
     likely: list[tuple[Likely, ...]] = field(default_factory=list)  # as `Token.likely`
     diverged_at: int | None = None  # index into `pieces`
     prefilled: Prefilled | None = None
@@ -71,6 +72,7 @@ class Column:
             self.same.append(not event.divergent)
             self.kl.append(event.kl)
             self.likely.append(event.likely)
+            self.ids.append(event.token_id)
         elif isinstance(event, Finished):
             self.finished = event
         elif isinstance(event, Failed):

@@ -23,6 +23,7 @@ from rotatek.bridge.attention import StopFlag, watched
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
 from rotatek.engine.conversation import Conversation, check_room, feed_follow_up, turn_of
+from rotatek.engine.damage import Damage, damages
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
@@ -42,7 +43,10 @@ from rotatek.inputs.request import Request, clean_question, make_request, whole_
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder
+from rotatek.methods.channels.rotatek import RotateK
+from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import BASELINE, USUAL, Settings
+from rotatek.methods.tokens.keep_all import KeepAll
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 
@@ -308,6 +312,42 @@ class Engine:
         tokens = turn.ids.shape[1] + max_new_tokens
         check_room(conversation, tokens, self.limits.turns, limit)
         return turn
+
+    def damage(
+        self,
+        request: Request,
+        like: RotateK,
+        answer: list[int],
+        stop: StopFlag | None = None,
+    ) -> Iterator[Damage]:
+        """The damage of every head, layer by layer: `rotatek.engine.damage`.
+
+        Args:
+            request: the question that was answered.
+            like: how a head is compressed.
+            answer: tokens of the uncompressed answer.
+            stop: ends it once it is set.
+
+        Raises:
+            Stopped: where it was stopped; and what a request's prompt is refused with.
+        """
+        kinds = {"whole": WhatIf(like), "rebuilt": WhatIf(like, whole=True)}
+        columns = {name: Settings(KeepAll(), kind) for name, kind in kinds.items()}
+        running: list[Sequence] = []
+        prompt, looked = self._prompt(request, columns)
+        lease = self.admission.ask(2 * self.vlm.full_bytes(prompt.ids.shape[1] + len(answer)))
+        try:
+            for _ in self._queue(lease, stop):
+                pass
+            running += self._columns(prompt, looked, columns, False, stop)
+            if not self._prefill(request, running, prompt, stop):
+                raise Stopped
+            whole, rebuilt = (column.cache for column in running)
+            turn = partial(self.scheduler.prefill, stop)
+            yield from damages(self.vlm, whole, rebuilt, answer, running[0].position, turn)
+        finally:
+            self._close(running)
+            lease.release()
 
     def flag(self) -> StopFlag:
         """A stop flag for one of this engine's answers."""

@@ -16,6 +16,7 @@ from rotatek.page.collection.events import CollectionEvents, wire_collection
 from rotatek.page.collection.widgets import add_collection
 from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
+from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
 from rotatek.page.page_context import PageContext
 from rotatek.page.results import results_part
@@ -57,7 +58,8 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         events = AskEvents(context)
         wire_question(events, widgets)
         wire_settings(widgets)
-        finished = wire_asking(page, events, widgets)
+        changed = wire_heads(HeadEvents(context), widgets)
+        finished = wire_asking(page, events, widgets, changed)
         wire_inspect(widgets, finished)
         wire_export(ExportEvents(context), widgets, finished[0])
     return page

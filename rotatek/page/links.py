@@ -52,6 +52,7 @@ class Link:
         settings: the visitor's own column.
         times: how many times smaller the third one is.
         others: methods that answer beside them.
+        what_if: codes of heads, as `ask.settings.what_ifs` takes them.
         example: the name of an example's file, without its ending; other images are not shared.
         max_new_tokens: the longest answer.
         sampling: how its tokens are chosen: a temperature, and a seed.
@@ -60,6 +61,7 @@ class Link:
     settings: Settings | None = None
     times: float | None = None
     others: Sequence[str] = ()
+    what_if: Sequence[str] = ()
     question: str = ""
     example: str | None = None
     model: str | None = None
@@ -69,7 +71,7 @@ class Link:
     def query(self) -> str:
         """The part of an address after the question mark."""
         pairs = [] if self.settings is None else [("s", encode(self.settings))]
-        pairs += [("x", name) for name in self.others]
+        pairs += [("x", name) for name in self.others] + [("w", code) for code in self.what_if]
         rest: dict[str, Any] = {
             "t": None if self.times is None else f"{self.times:g}", "q": self.question,
             "model": self.model, "length": self.max_new_tokens, "image": self.example,
@@ -95,6 +97,7 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     if "s" in one:
         link.settings = decode(one["s"])
         link.others = [name for name in given.get("x", []) if name in CHANNELS]
+    link.what_if = given.get("w", [])
     times = one.get("t", "")
     if times.isdecimal() and LEAST_TIMES <= int(times[:3]) <= MOST_TIMES:
         link.times = int(times)

@@ -41,6 +41,18 @@ class Run:
             self.memory[key] = make()
         return self.memory[key]
 
+    def recall(self, earlier: "Run") -> None:
+        """Take over the measured damage of heads, where the uncompressed answer is the same."""
+        mine, theirs = (next(iter(run.columns.values())) for run in (self, earlier))
+        alike = (self.model, self.question, mine.ids) == (
+            earlier.model,
+            earlier.question,
+            theirs.ids,
+        )
+        if alike and np.array_equal(self.pixels, earlier.pixels):
+            measured = (key for key in earlier.memory if isinstance(key, tuple))
+            self.memory |= {key: earlier.memory[key] for key in measured if key[0] == "damage"}
+
     def take(self, event: Event) -> None:
         """Hand one engine event to its column, or a failure to those still waiting."""
         self.place = event.place if isinstance(event, Queued) else 0

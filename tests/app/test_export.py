@@ -122,12 +122,15 @@ def test_a_link_restores_the_page(pocket: PageContext) -> None:
     links, image = ExportEvents(pocket), open_image(pocket.examples[2].image)
     asked = {"question": "What & why?", "model": "pocket", "max_new_tokens": 64, "times": 12}
     form = values_of(CHOSEN)
-    sent = json.loads(links.share(image, **asked, others=["think", "full"], **form)["sent"])
+    sent = json.loads(
+        links.share(image, **asked, others=["think", "full"], what_if=["only:1.0"], **form)["sent"]
+    )
     assert "Your own image" not in sent["said"] and len(sent["query"]) < 400
     shown = links.restore("?" + sent["query"] + "&__theme=dark")
     assert shown["image"] == str(pocket.examples[2].image) and shown["preset"] is None
     assert {name: shown[name] for name in asked} == asked
     assert shown["others"] == ["think", "full"] and settings_of(shown) == CHOSEN
+    assert shown["what_if"]["value"] == ["only:1.0"]
     assert "Press Ask for their answers" in shown["status"]
     own = links.share(Image.new("RGB", (40, 50)), **asked, **form)["sent"]
     assert "Your own image is not part of it" in own and "image=" not in own

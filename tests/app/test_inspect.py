@@ -1,9 +1,10 @@
 """Figures of a run: complete, equal to its bytes and its trace, and quick."""
 
 import json
+import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 import numpy as np
@@ -11,19 +12,26 @@ import pytest
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
+from rotatek import errors
 from rotatek.compare.columns import titled
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
+from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.spark import SparK
+from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import Settings
+from rotatek.page.ask.settings import columns_of
 from rotatek.page.binding import Widgets
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
+from rotatek.page.inspect.heads import HeadEvents
+from rotatek.page.inspect.heads import summary as heads_summary
+from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
@@ -51,6 +59,16 @@ def form(**changed: Any) -> dict[str, Any]:
 
 def figures(payload: str) -> dict[str, Any]:
     return json.loads(payload)["figures"]
+
+
+class Asked(NamedTuple):
+    """Who measures a run's heads."""
+
+    events: HeadEvents
+    run: Run
+
+    def measure(self, shows: str = "damage", **changed: Any) -> list[dict[str, Any]]:
+        return list(self.events.measure(self.run, shows, 0, 0, session="me", **form(**changed)))
 
 
 def test_budget_bars_add_up_to_the_badges(run: Run) -> None:
@@ -103,10 +121,11 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
         assert seen.rotated.shape == seen.raw.shape and view.k == keys.shape[-1] / 2
         sent = figures(events.redraw(run, "error", layer, head, 0, **form())["drawn"])
         assert f"Layer {layer}, head {head}:" in sent["map"]["reading"]
+    assert len(Asked(HeadEvents(PageContext(service)), run).measure()) == 6 + 1
     for quantity in head_heatmap.QUANTITIES:
         drawn = drawings.head_map(present(events.view_of(run, (0, 0, 0), form())), quantity).figure
         assert np.isnan(drawn.data[0]["z"]).tolist() == [[False] * 6, [False, True] * 3]
-        assert {"no such head"} == set(drawn.data[0]["customdata"][1, 1::2])
+        assert {"nothing here"} == set(drawn.data[0]["customdata"][1, 1::2])
 
 
 def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
@@ -156,3 +175,70 @@ def test_every_method_has_a_mask_also_one_of_another_package(
     sent = figures(events.redraw(run, "energy", 1, 0, 0, **form())["drawn"])
     assert {frame, *map(drawings.mask_frame, ("rotatek", "think", "spark"))} <= sent.keys()
     assert "First channels keeps" in sent[frame]["reading"]
+
+
+def test_heads_that_did_the_harm(service: Service, run: Run) -> None:
+    """Layer by layer, once for each width; the worst have buttons."""
+    asked = Asked(HeadEvents(PageContext(service)), run)
+    first, *grown, last = asked.measure()
+    assert not first["measure"]["interactive"] and first["damage_stop"]["interactive"]
+    layers, heads = present(run.trace).shape
+    assert [f"{2 * n} of 8 heads" in shown["damage_said"] for n, shown in enumerate(grown, 1)] == [
+        True
+    ] * (layers - 1)
+    assert last["measure"]["interactive"] and last["damage_said"].count("data-head") == 5
+    shares = np.array(figures(last["drawn"])["map"]["data"][0]["text"], dtype=float)
+    assert shares.shape == (heads, layers) and shares.sum() == pytest.approx(100, abs=5)
+    view = present(events.view_of(run, (0, 0, 0), form()))
+    (known,) = asked.measure()
+    assert known["damage_said"] == heads_summary(drawings.damage_of(view), 16)
+    assert len(asked.measure(keep_channels=0.75)) > 1  # another width
+    (hidden,) = asked.measure("energy")
+    assert not hidden["damage_row"]["visible"]
+    again = replace(run, memory={})
+    again.recall(run)
+    assert drawings.damage_of(replace(view, run=again)) is drawings.damage_of(view)
+
+
+def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: Run) -> None:
+    fresh, events_ = replace(run, memory={}), HeadEvents(PageContext(service))
+    for shown in events_.measure(fresh, "damage", 0, 0, session="me", **form()):
+        if "2 of 8" in shown["damage_said"]:
+            events_.stop(session="me")
+    assert errors.Stopped.sentence in shown["damage_said"] and not service.busy()
+
+    class Elsewhere(Engine):
+        """As where the model is in another process."""
+
+    vlm = service.engine("tiny").vlm
+    far = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Elsewhere(vlm))
+    *_, last = Asked(HeadEvents(PageContext(far)), fresh).measure()
+    assert errors.DamageElsewhere.sentence in last["damage_said"]
+
+
+def test_one_sentence_says_who_did_it() -> None:
+    damage = np.array([[0.3, np.nan], [0.1, 0.6], [0.0, 0.0]])
+    said = heads_summary(damage, 8)
+    assert "2 of 5 heads carry 90 % of the damage" in said and "0.6 nats a token at most" in said
+    order = re.findall(r'data-head="(\d,\d)"', said)
+    assert order == ["1,1", "0,0", "1,0"]
+    assert "No head does harm by itself" in heads_summary(np.full((2, 2), 1e-9), 8)
+
+
+def test_chosen_heads_make_a_column(service: Service) -> None:
+    events_ = HeadEvents(PageContext(service))
+    one = events_.leave_whole(3, 1, [])["what_if"]["value"]
+    two = events_.leave_whole(0, 1, one)["what_if"]
+    assert two["value"] == ["leave:3.1", "leave:0.1"] and two["visible"]
+    assert two["choices"][0][0] == "Layer 3, head 1 whole"
+    *_, leave = columns_of(CHOSEN, 4, (), two["value"]).items()
+    like = RotateK(keep=0.25)
+    heads = frozenset({(0, 1), (3, 1)})
+    assert leave == ("FastV + RotateK (0.1, 3.1 whole)",
+                     Settings(CHOSEN.tokens, WhatIf(like, heads, whole=True)))  # fmt: skip
+    only = events_.compress_only(2, 0, two["value"])["what_if"]["value"]
+    *_, column = columns_of(CHOSEN, 4, (), only).values()
+    assert only == ["only:2.0"] and column == Settings(channels=WhatIf(like, frozenset({(2, 0)})))
+    for bad in (["leave:3"], ["leave:1.1", "only:1.1"], ["../etc"]):
+        with pytest.raises(SettingError):
+            columns_of(CHOSEN, 4, (), bad)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.steps import press
-from tests.fixtures import Visit
+from tests.browser.steps import DONE, answered, ask, page_width, press, watch
+from tests.browser.test_accessibility import findings, reach
+from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
 
@@ -63,3 +64,57 @@ def test_a_figure_can_be_carried_away(visit: Visit, browser: Browser, tmp_path: 
     assert alone.locator("h1").inner_text() == "Where this head looks"
     alone.close()
     assert not complaints
+
+
+def test_where_they_part_leads_to_the_picture_and_inside(visit: Visit) -> None:
+    """By keyboard: the line opens, a step's button lights its word and selects its query."""
+    page = visit(1280, 720)
+    press(page, "channel-sparsity", "End")
+    page.wait_for_timeout(600)
+    ask(page, "How much is the apple pie?")
+    line = page.locator("#card-1 .rk-parting summary")
+    expect(line).to_contain_text("Parts at token")
+    reach(page, "#card-1 .rk-parting summary")
+    page.keyboard.press("Enter")
+    rows = page.locator("#card-1 .rk-parting tbody tr")
+    expect(rows.last).to_be_visible()
+    reach(page, "#card-1 button[data-token]")
+    page.keyboard.press("Enter")
+    expect(page.locator("#card-1 .rk-word[data-lit]")).to_have_count(1)
+    number = int(rows.first.locator("button").inner_text())
+    expect(page.locator("#said")).to_contain_text(f"token {number} of")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_heads_that_did_the_harm_and_what_if(visit: Visit, shoot: Shoot, width: int) -> None:
+    """Damage, its worst head, and a column in which that head is whole, by keyboard alone."""
+    page = visit(width, 900)
+    press(page, "channel-sparsity", "End")
+    page.wait_for_timeout(600)
+    ask(page, "How much is the apple pie?")
+    reach(page, "#quantity input[value=damage]", 90)
+    page.keyboard.press("Space")
+    worst = page.locator(".rk-worst button")
+    expect(worst).not_to_have_count(0)
+    expect(page.locator("#damage")).to_contain_text("of the damage. Each was compressed alone")
+    expect(page.locator("#map-caption")).to_contain_text("damage")
+    layer, head = (worst.first.get_attribute("data-head") or "").split(",")
+    reach(page, ".rk-worst button")
+    page.keyboard.press("Enter")
+    expect(page.locator("#layer input[type=number]")).to_have_value(layer)
+    expect(page.locator("#head input[type=number]")).to_have_value(head)
+    complaints = findings(page, "light") + findings(page, "dark")
+    watch(page)
+    reach(page, "#what-leave")
+    page.keyboard.press("Enter")
+    answered(page)
+    expect(page.locator(DONE)).to_have_count(4)
+    card = page.locator("#further .rk-card")
+    expect(card.locator("h3")).to_have_text(f"FastV + RotateK ({layer}.{head} whole)")
+    expect(card.locator(".rk-parting summary")).to_be_visible()
+    expect(card).to_contain_text("save no bytes")
+    expect(worst).not_to_have_count(0)  # what was measured of the same answer stays
+    complaints += findings(page, "dark") + findings(page, "light")
+    assert page_width(page) <= width
+    shoot(page, f"what-if-{width}")
+    assert not complaints, "\n".join(complaints)

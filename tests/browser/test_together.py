@@ -5,6 +5,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
+from rotatek.methods.channels.bits import DEFAULT_TIMES
 from tests.browser.steps import (
     DONE,
     answered,
@@ -72,12 +73,12 @@ def test_rivals_answer_beside_the_three(visit: Visit, shoot: Shoot) -> None:
     for summary in page.locator("#answers summary").all():
         summary.click()
     assert cards_of(page) == [
-        "Uncompressed", "FastV + RotateK", "RotateK (5 times smaller)", "FastV", "FastV + ThinK",
-        "FastV + SparK",
+        "Uncompressed", "FastV + RotateK", f"RotateK ({DEFAULT_TIMES} times smaller)", "FastV",
+        "FastV + ThinK", "FastV + SparK",
     ]  # fmt: skip
     nominal = page.locator('#answers [data-badge="nominal"] dd').all_inner_texts()
     shares = [text.split("%")[0].strip() for text in nominal]
-    assert shares == ["100", "25", "20", "25", "25", "25"]
+    assert shares == ["100", "25", f"{100 / DEFAULT_TIMES:.0f}", "25", "25", "25"]
     expect(page.locator("#answers .rk-parting table")).to_have_count(5)
     expect(page.locator("#answers .rk-why").nth(1)).to_contain_text("logit KL")
     expect(page.locator("#answers .rk-why").nth(1)).to_contain_text("ms a token, uncompressed")
@@ -141,7 +142,8 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     expect(page.locator("#channels-reading")).to_contain_text("62 %")
     page.locator("#others label").filter(has_text="ThinK").click()
     press(page, "times-smaller", "ArrowRight")
-    expect(page.locator("#times-reading")).to_contain_text("17 %")
+    smaller = f"{100 / (DEFAULT_TIMES + 1):.0f} %"
+    expect(page.locator("#times-reading")).to_contain_text(smaller)
     page.locator("#question textarea").fill("Which rows & columns?")
     open_drawer(page, "export")
     page.locator("#export-link").click()
@@ -151,7 +153,7 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     page.goto(link)
     expect(page.locator("#question textarea")).to_have_value("Which rows & columns?")
     expect(page.locator("#channels-reading")).to_contain_text("62 %")
-    expect(page.locator("#times-reading")).to_contain_text("17 %")
+    expect(page.locator("#times-reading")).to_contain_text(smaller)
     open_drawer(page, "setup")
     expect(page.locator("#others input:checked")).to_have_count(1)
     expect(page.locator("#status")).to_contain_text("come from the link")

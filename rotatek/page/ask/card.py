@@ -8,6 +8,7 @@ from typing import Final
 
 from rotatek.compare.columns import UNCOMPRESSED
 from rotatek.compare.report import Column
+from rotatek.methods.channels.what_if import WhatIf
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.parting import fidelity, parting, reading
 from rotatek.page.ask.settings import dropped
@@ -107,6 +108,8 @@ def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
     if column.finished is None or reference.finished is None:
         return None, "Stopped" if run.stopped else ""
     found = compare(column.finished.answer, reference.finished.answer)
+    if isinstance(column.settings.channels, WhatIf):
+        return found, f"{SENTENCES[found]}; its Keys save no bytes{cut}"
     held, full = live_bytes(column)
     return found, f"{SENTENCES[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
 

@@ -58,13 +58,14 @@ class AskEvents:
         max_new_tokens: int,
         times: float,
         others: Sequence[str] = (),
+        what_if: Sequence[str] = (),
         session: str | None = None,
         temperature: float = 0.0,
         seed: float | None = None,
         **form: Any,
     ) -> Iterator[Shown]:
         """Stream every column; `form` holds the settings as `settings_of` takes them."""
-        columns = columns_of(settings_of(form), times, others)
+        columns = columns_of(settings_of(form), times, others, what_if)
         service = self.context.service
         asking = partial(
             service.ask, model, image, question, columns, max_new_tokens, session,
@@ -89,6 +90,7 @@ class AskEvents:
         max_new_tokens: int,
         times: float,
         others: Sequence[str] = (),
+        what_if: Sequence[str] = (),
         session: str | None = None,
         temperature: float = 0.0,
         seed: float | None = None,
@@ -100,10 +102,17 @@ class AskEvents:
             return iter(())
         if run.previous is not None:
             return iter([{"status": markup.line(IN_TALK)}])
-        return self.ask(
-            image, question, model, max_new_tokens, times, others, session, temperature, seed,
-            **form,
-        )  # fmt: skip
+        return self._remembering(run, self.ask(
+            image, question, model, max_new_tokens, times, others, what_if, session, temperature,
+            seed, **form,
+        ))  # fmt: skip
+
+    def _remembering(self, earlier: Run, asked: Iterator[Shown]) -> Iterator[Shown]:
+        """The same, with what was measured of the same uncompressed answer."""
+        for shown in asked:
+            if (run := shown.get("run")) is not None:
+                run.recall(earlier)
+            yield shown
 
     @refusing
     def follow(
@@ -251,9 +260,11 @@ def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def wire_asking(page: gr.Blocks, events: AskEvents, widgets: Widgets) -> list[Any]:
+def wire_asking(
+    page: gr.Blocks, events: AskEvents, widgets: Widgets, changed: Iterable[Any] = ()
+) -> list[Any]:
     """The page greets; Ask streams, a follow-up goes on from its caches, Stop ends either at once;
-    sliders that have come to rest ask again.
+    sliders that have come to rest ask again, and so do listeners to what has `changed` the columns.
 
     Returns:
         the events after which a run is complete, the greeting first.
@@ -267,10 +278,11 @@ def wire_asking(page: gr.Blocks, events: AskEvents, widgets: Widgets) -> list[An
     w.listen(w["image"].change, events.forget, "follow", **AT_ONCE)
     w.listen(w["stop"].click, events.stop, **AT_ONCE)
     page.unload(called_by_name(events.stop, []))
-    halted = w.listen(w["again"].click, events.halt, **AT_ONCE)
-    renewed = w.listen(halted.then, events.again, shown, **long)
+    again = [w["again"].click, *(changed if events.context.renews else ())]
+    halted = [w.listen(trigger, events.halt, **AT_ONCE) for trigger in again]
+    renewed = [w.listen(event.then, events.again, shown, **long) for event in halted]
     w.listen([w["image"].change, w["model"].change], events.count, "count", **QUIET)
-    finished = [greeted, asked, followed, renewed]
+    finished = [greeted, asked, followed, *renewed]
     for event in finished:
         w.listen(event.then, highlights, "highlights", **QUIET)
     for event in finished[1:]:  # a model that was chosen is not loaded before an answer

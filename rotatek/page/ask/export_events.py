@@ -10,6 +10,7 @@ import numpy as np
 from PIL.Image import Image as Picture
 
 from rotatek.page import export, markup
+from rotatek.page.ask.settings import boxes
 from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.browser_messages import message
 from rotatek.page.form import sampling_of, settings_of, values_of
@@ -62,6 +63,7 @@ class ExportEvents:
         max_new_tokens: int,
         times: float,
         others: Sequence[str] = (),
+        what_if: Sequence[str] = (),
         temperature: float = 0.0,
         seed: float | None = None,
         **form: Any,
@@ -72,6 +74,7 @@ class ExportEvents:
             settings=settings_of(form),
             times=times,
             others=others,
+            what_if=what_if,
             question=question,
             example=None if name is None else Path(name).stem,
             model=model,
@@ -94,6 +97,8 @@ class ExportEvents:
         shown: Shown = {name: value for name, value in named.items() if value}
         if link.sampling.draws:
             shown |= {"temperature": link.sampling.temperature, "seed": link.sampling.seed}
+        if link.what_if:
+            shown["what_if"] = boxes(link.what_if)
         for example in self.context.examples:
             if example.image.stem == link.example:
                 choices = list(example.questions)
@@ -113,7 +118,7 @@ def wire_export(events: ExportEvents, widgets: Widgets, greeted: Any) -> None:
     widgets.listen(widgets["run"].change, events.code, "code", **QUIET)
     asked = greeted.then(None, None, widgets["address"], js="() => location.search", **QUIET)
     shown = (
-        "image question suggestions model max_new_tokens times others temperature seed preset "
-        "status"
+        "image question suggestions model max_new_tokens times others what_if temperature seed "
+        "preset status"
     )
     widgets.listen(asked.then, events.restore, " ".join([shown, *widgets.settings]), **QUIET)

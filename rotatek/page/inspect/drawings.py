@@ -160,11 +160,13 @@ def key_widths(run: Run, trace: Trace, method: ChannelMethod) -> np.ndarray:
 
 
 def head_map(view: View, quantity: str) -> Drawing:
-    """The layer x head map of `quantity` (a key of `headmap.QUANTITIES`) at the settings' width."""
+    """The layer x head map of a quantity of `head_heatmap.QUANTITIES` at the settings' width."""
     run, trace, method = view.run, view.trace, view.method
     energies = spectra(run, trace, method)
     if quantity == "energy":
         values = trace_analysis.energy_map(method, energies)
+    elif quantity == "damage":
+        values = shares_of(damage_of(view))
     else:
         widths = trace_analysis.key_widths(method, energies)
         values = run.remember(
@@ -173,6 +175,18 @@ def head_map(view: View, quantity: str) -> Drawing:
         )
     own = np.where(trace_analysis.has_head(energies), values, np.nan)
     return head_heatmap.draw(own, quantity, view.at.layer, view.at.head)
+
+
+def damage_of(view: View) -> np.ndarray:
+    """KL of each head compressed alone, in nats a token, float [layers, heads] that a measurement
+    fills; NaN where there is none yet."""
+    empty = np.full(view.trace.shape, np.nan)
+    return view.run.remember(("damage", view.method.of_paper()), lambda: empty)
+
+
+def shares_of(damage: np.ndarray) -> np.ndarray:
+    """Each head's share of all damage that is known."""
+    return damage / max(float(np.nansum(damage)), 1e-30)
 
 
 def backdrop(run: Run, number: int = 0) -> image_overlay.Backdrop:

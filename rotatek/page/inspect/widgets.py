@@ -60,7 +60,19 @@ def add_inspection(widgets: Widgets) -> None:
     widgets["cell"] = gr.Textbox(
         elem_id="picked", label="Cell of the map", elem_classes="rk-unseen"
     )
+    with gr.Row(visible=False, elem_id="damage-row") as widgets["damage_row"]:
+        widgets["measure"] = gr.Button("Measure", size="sm", min_width=90, elem_id="measure")
+        widgets["damage_stop"] = gr.Button(
+            "Stop", size="sm", interactive=False, min_width=64, elem_id="damage-stop"
+        )
     sheet(TITLES, [["map"]], "map-sheet")
+    widgets["damage_said"] = gr.HTML("", js_on_load=None, elem_id="damage")
+    with gr.Row(elem_id="what-if"):
+        widgets["leave"] = gr.Button("Leave this head whole", size="sm", elem_id="what-leave")
+        widgets["only"] = gr.Button("Compress only this head", size="sm", elem_id="what-only")
+        widgets["what_if"] = gr.CheckboxGroup(
+            [], label="A further column: what if", visible=False, elem_id="what-heads"
+        )
     sheet(titles(), frame_rows(), "figures")
     with gr.Row(elem_id="scrub"):
         widgets["step"] = _whole("Token of the answer", 1, 0, "step")

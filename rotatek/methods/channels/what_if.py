@@ -1,0 +1,77 @@
+"""What if only some heads were compressed: their Keys are rebuilt at full width, others stay.
+
+A chosen head's Keys become mu + (K - mu) R_k R_k^T, which is what decoding RotateK's cache amounts
+to. They take as many bytes as before, and none is claimed to be saved. No menu, table or command
+offers the method, which answers one question: which heads does it hurt to compress?
+
+    Settings(channels=WhatIf(RotateK(keep=0.25), frozenset({(3, 1)})))  # this head, by itself
+    Settings(channels=WhatIf(RotateK(keep=0.25), frozenset({(3, 1)}), whole=True))  # all others
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import torch
+from torch import Tensor
+
+from rotatek.methods.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.methods.channels.rotatek import RotateK
+from rotatek.methods.channels.store import Store
+from rotatek.methods.rotation import token_mask
+
+NAMED: Final = 3  # heads that a title names one by one
+
+
+@dataclass(frozen=True)
+class WhatIf(ChannelMethod):
+    """RotateK of some heads, in full width.
+
+    Args:
+        like: how a compressed head is rotated, and how many channels it keeps.
+        heads: (layer, Key head) of those that are meant, each from 0.
+        whole: whether these stay as they are and all others are compressed; else they alone are.
+    """
+
+    name: ClassVar[str] = "what-if"
+    label: ClassVar[str] = "RotateK"
+    summary: ClassVar[str] = "Keys of some heads rebuilt from a few channels, at full width."
+    colour: ClassVar[str] = "#8b6fd6"
+    marker: ClassVar[str] = "star"
+    drops_channels: ClassVar[bool] = False
+
+    like: RotateK = field(default_factory=RotateK)
+    heads: frozenset[tuple[int, int]] = frozenset()
+    whole: bool = False
+
+    def compress(self, states: LayerStates) -> Store:
+        """Rebuild the Keys of this layer's chosen heads."""
+        visual, dtype = full_visual(states), states.keys.dtype
+        named = [head for layer, head in self.heads if layer == states.layer]
+        chosen = torch.full((states.keys.shape[1],), self.whole, device=states.keys.device)
+        chosen[[head for head in named if head < len(chosen)]] = not self.whole
+        if not bool(chosen.any()):
+            return Store(visual)
+        own = self.like.of_paper().compress(states).read()
+        assert own.basis is not None and own.mean is not None
+        keys = own.keys.float() @ own.basis.float().mT + own.mean.float()[:, :, None]
+        alive = token_mask(states.lengths, keys.shape[2])[:, None, :, None]
+        keys = torch.where(chosen[:, None, None] & alive, keys.to(dtype), states.keys)
+        return Store(visual._replace(keys=keys))
+
+    def bases(self, layers: int) -> Sequence[Tensor] | None:
+        """Those of the rotation."""
+        return self.like.bases(layers)
+
+    @property
+    def asks_generally(self) -> bool:
+        """As the rotation does."""
+        return self.like.asks_generally
+
+    @property
+    def form(self) -> str:
+        """`only 3.1`, or `3.1, 4.0 whole`, by layer and head."""
+        names = ", ".join(f"{layer}.{head}" for layer, head in sorted(self.heads))
+        if len(self.heads) > NAMED:
+            names = f"{len(self.heads)} heads"
+        return f"{names} whole" if self.whole else f"only {names}"
