@@ -11,7 +11,7 @@ from rotatek.page.ask.events import AskEvents, wire_asking, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export
 from rotatek.page.ask.settings import wire_settings
 from rotatek.page.ask.widgets import add_ask, add_export
-from rotatek.page.binding import MODEL_WORK, Widgets
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, Widgets, called_by_name
 from rotatek.page.collection.events import CollectionEvents, wire_collection
 from rotatek.page.collection.widgets import add_collection
 from rotatek.page.input_checks import CheckedBlocks
@@ -19,6 +19,7 @@ from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
 from rotatek.page.page_context import PageContext
+from rotatek.page.presence import Presence
 from rotatek.page.results import results_part
 
 INSIDE: Final = (
@@ -37,7 +38,12 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         context: who answers, and the gallery.
         assets: the folder of what the Results tab shows.
     """
-    service, widgets = context.service, Widgets()
+    service, widgets, collected = context.service, Widgets(), CollectionEvents(context)
+
+    def leave(session: str) -> None:
+        service.stop(session)
+        collected.leave(session)
+
     with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts"):
@@ -49,8 +55,7 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
                 add_inspection(widgets)
             if context.collects:
                 with gr.Tab("Collection", id="collection"):
-                    collected = CollectionEvents(context)
-                    wire_collection(page, collected, add_collection(widgets, collected.bounds))
+                    wire_collection(collected, add_collection(widgets, collected.bounds))
             with gr.Tab("Results", id="results") as tab:
                 results_part(assets / "results" / ANSWERS, tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
@@ -61,5 +66,13 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         changed = wire_heads(HeadEvents(context), widgets)
         finished = wire_asking(page, events, widgets, changed)
         wire_inspect(widgets, finished)
+        wire_presence(page, Presence(leave, context.grace_s), widgets)
         wire_export(ExportEvents(context), widgets, finished[0])
     return page
+
+
+def wire_presence(page: gr.Blocks, presence: Presence, widgets: Widgets) -> None:
+    """An open page presses a hidden button every half minute (`assets/page.js`)."""
+    widgets["here"] = gr.Button("Here", elem_id="here", elem_classes="rk-unseen")
+    widgets.listen(widgets["here"].click, presence.here, **AT_ONCE)
+    page.unload(called_by_name(presence.lost, []))

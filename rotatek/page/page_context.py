@@ -27,6 +27,7 @@ class PageContext:
     Args:
         service: answers questions.
         examples: the gallery.
+        grace_s: seconds for which a visitor's caches outlive the page's connection.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
             quota.
@@ -36,6 +37,7 @@ class PageContext:
     examples: Sequence[Example] = ()
     renews: bool = True
     collects: bool = True
+    grace_s: float = 300.0
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:

@@ -12,6 +12,15 @@ from rotatek import errors
 from rotatek.inputs import request
 from rotatek.page.user_errors import refusal
 
+SEEN: Final = (
+    b"\x89PNG",
+    b"\xff\xd8",
+    b"GIF8",
+    b"RIFF",
+    b"BM",
+)  # how files begin that browsers show
+UNSEEN: Final = "unseen"  # the key of a picture's `info`: whether browsers cannot show its file
+
 
 class CheckedUpload:
     """How an image box takes an upload: bytes are checked, and nothing is fetched.
@@ -33,7 +42,10 @@ class CheckedUpload:
                 raise errors.ImageNotAFile
             if payload.path is None or address.startswith("data:"):
                 raise errors.NotAnImage
-            return request.open_image(Path(payload.path))
+            picture = request.open_image(Path(payload.path))
+            with Path(payload.path).open("rb") as file:
+                picture.info[UNSEEN] = not file.read(4).startswith(SEEN)
+            return picture
         except Exception as error:
             raise refusal(error) from None
 

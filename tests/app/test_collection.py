@@ -107,9 +107,10 @@ def test_nobody_sees_another_visitors_pages(events: CollectionEvents, files: lis
     read(events, files[:1])
     mine = events.held.of("me")
     assert list(events.open(chosen="0,1", session="other")) == []
-    for call in (lambda: ask(events, session="other"), lambda: events.save(session="other")):
-        with pytest.raises(gr.Error, match="no pages yet"):
-            call()
+    shown = ask(events, session="other")
+    assert "no pages yet" in shown["status"] and shown["tiles"] == drawing.tiles(Collection())
+    with pytest.raises(gr.Error, match="no pages yet"):
+        events.save(session="other")
     read(events, files[:1], session="other")
     theirs = events.held.of("other")
     assert theirs.pictures is not None and mine.pictures is not None
@@ -142,7 +143,7 @@ def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str
     assert len(collection.pages) == 1 and not collection.work.locked()
     held = collection.pictures
     assert held is not None and held.held_bytes > 0
-    events.leave(session="me")
+    events.leave("me")
     assert held.held_bytes == 0 and len(events.held) == 0 and not events.context.service.busy()
     read(events, files[:2])
     empty = events.clear(session="me")

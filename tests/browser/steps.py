@@ -10,12 +10,12 @@ from playwright.sync_api import Error, FilePayload, Page, expect
 DONE = '#answers .rk-card[data-state="done"]'
 
 
-def drawn(width: int, height: int) -> bytes:
-    """A small sign with one word on it, as a PNG file."""
+def drawn(width: int, height: int, kind: str = "PNG") -> bytes:
+    """A small sign with one word on it, as a file."""
     image = Image.new("RGB", (width, height), "#f6f1e4")
     ImageDraw.Draw(image).text((width // 6, height // 3), "HARBOUR", "#16324f", font_size=40)
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, kind)
     return file.getvalue()
 
 

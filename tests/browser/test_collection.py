@@ -114,7 +114,7 @@ def test_a_page_opens_large_and_its_words_light_up(visit: Visit, shoot: Shoot) -
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     page.locator("#collection-question textarea").fill("What is the total?")
-    page.locator("#collection-ask").click()
+    page.locator("#collection-question textarea").press("Control+Enter")
     expect(page.locator(ROWS)).to_have_count(1)
     done(page)
     page.locator(f"{ROWS} button").focus()

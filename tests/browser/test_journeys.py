@@ -41,8 +41,10 @@ def test_page_greets_with_an_answer_and_every_figure(visit: Visit, shoot: Shoot)
 
 @pytest.mark.alone
 def test_upload_ask_and_read_both_answers(visit: Visit, shoot: Shoot) -> None:
+    """Of a format that browsers do not show: the page shows what it reads."""
     page = visit()
-    upload(page, drawn(448, 224))
+    upload(page, drawn(448, 224, "TIFF"), "sign.tif")
+    page.wait_for_function("() => document.querySelector('#image img')?.naturalWidth === 448")
     expect(page.locator("#tokens-reading")).to_have_text("keeps 80 of 200 tokens")
     first = ask(page, "What does the sign say?")
     cards = page.locator(DONE)

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, s
     image = Image.new("RGB", (336, 224), "white")
     ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
     image.save(picture)
-    site = PageContext(service, [Example(picture, "A square", ("Which colour?",))])
+    site = PageContext(service, [Example(picture, "A square", ("Which colour?",))], grace_s=1)
     site.prepare()
     page = build(site, server.ASSETS)
     _, url, _ = server.launch(

@@ -58,7 +58,7 @@ def follow(page: Page, question: str) -> None:
     """Ask on, and wait for every column."""
     type_on(page, question)
     watch(page)
-    page.locator("#follow-ask").click()
+    page.locator(FOLLOW).first.press("Control+Enter")
     answered(page)
     expect(page.locator(FOLLOW).first).to_have_value("")  # the box is emptied for the next one
 

@@ -28,11 +28,11 @@ from rotatek.page.binding import (
     QUIET,
     Shown,
     Widgets,
-    called_by_name,
     in_order,
 )
 from rotatek.page.form import sampling_of, settings_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.upload import UNSEEN
 from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 
@@ -206,6 +206,13 @@ class AskEvents:
         return {"count": None if image is None else service.visual_tokens(model, image)}
 
     @refusing
+    def upload(self, image: Picture | None) -> Shown:
+        """A picture of a format that browsers cannot show, as one that they can; no questions are
+        suggested about it."""
+        shown: Shown = {"suggestions": gr.update(visible=False)}
+        return shown | ({"image": image} if image is not None and image.info.get(UNSEEN) else {})
+
+    @refusing
     def first_page(self, pdf: str | None) -> Shown:
         """A PDF's first page as the picture."""
         if pdf is None:
@@ -277,7 +284,6 @@ def wire_asking(
     followed = w.listen(following, events.follow, shown, **long)
     w.listen(w["image"].change, events.forget, "follow", **AT_ONCE)
     w.listen(w["stop"].click, events.stop, **AT_ONCE)
-    page.unload(called_by_name(events.stop, []))
     again = [w["again"].click, *(changed if events.context.renews else ())]
     halted = [w.listen(trigger, events.halt, **AT_ONCE) for trigger in again]
     renewed = [w.listen(event.then, events.again, shown, **long) for event in halted]
@@ -301,5 +307,5 @@ def wire_question(events: AskEvents, widgets: Widgets) -> None:
     widgets["gallery"].select(choose, None, [widgets[name] for name in filled], **AT_ONCE)
     question.input(None, None, suggestions, js="() => null", **QUIET)
     suggestions.input(lambda text: text, suggestions, question, **AT_ONCE)
-    widgets["image"].upload(lambda: gr.update(visible=False), None, suggestions, **AT_ONCE)
+    widgets.listen(widgets["image"].upload, events.upload, "suggestions image", **QUIET)
     widgets.listen(widgets["pdf"].upload, events.first_page, "image status", **QUIET)

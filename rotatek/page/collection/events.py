@@ -23,7 +23,7 @@ from rotatek.inspect.doubt import doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.events import look_of
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, called_by_name
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.browser_messages import message
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
@@ -86,8 +86,9 @@ class CollectionEvents:
     ) -> Iterator[Shown]:
         """Ask every page one question; then read one page again, to compare the cost."""
         text, collection = clean_question(question), self.held.of(session)
-        if collection.pictures is None or not collection.pages:
-            raise CollectionEmpty
+        if collection.pictures is None or not collection.pages:  # never any, or freed meanwhile
+            yield self._idle(collection, CollectionEmpty.sentence)
+            return
         most = min(int(max_new_tokens), LONGEST)
 
         def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
@@ -247,11 +248,10 @@ class CollectionEvents:
         """End what the visitor waits for, within one token."""
         self.context.service.stop(_key(session))
 
-    @refusing
-    def leave(self, session: str | None = None) -> None:
-        """The tab was closed: end what runs, and free every page."""
-        self.stop(session=session)
-        self.held.drop(session or "")
+    def leave(self, session: str) -> None:
+        """The visitor has gone: end what runs, and free every page."""
+        self.context.service.stop(_key(session))
+        self.held.drop(session)
 
 
 def _key(session: str | None) -> str:
@@ -259,7 +259,7 @@ def _key(session: str | None) -> str:
     return f"{session or ''}/collection"
 
 
-def wire_collection(page: gr.Blocks, events: CollectionEvents, widgets: Widgets) -> None:
+def wire_collection(events: CollectionEvents, widgets: Widgets) -> None:
     """Wire the tab; pages are stored by the first tab's model, and its settings where it says."""
     w, shown, long = widgets, "files tiles status twice table ask stop csv", QUIET | MODEL_WORK
     w.listen(w["files"].upload, events.read, shown, **long)
@@ -268,4 +268,3 @@ def wire_collection(page: gr.Blocks, events: CollectionEvents, widgets: Widgets)
     w.listen(w["csv"].click, events.save, "sent", **QUIET)
     w.listen(w["clear"].click, events.clear, shown, **AT_ONCE)
     w.listen(w["stop"].click, events.stop, **AT_ONCE)
-    page.unload(called_by_name(events.leave, []))

@@ -1,0 +1,20 @@
+"""What a visitor has is freed some time after the page was heard of last, and not before."""
+
+import time
+
+from rotatek.page.presence import Presence
+
+
+def test_a_lost_connection_frees_nothing_while_the_page_is_open() -> None:
+    freed: list[str] = []
+    presence = Presence(freed.append, grace_s=0.3)
+    for session in ("open", "closed"):
+        presence.here(session)
+        presence.lost(session)
+    presence.lost("closed")  # twice, as where two requests are cut
+    for _ in range(4):
+        time.sleep(0.15)
+        presence.here("open")
+    assert freed == ["closed"]
+    time.sleep(0.6)
+    assert freed == ["closed", "open"]
