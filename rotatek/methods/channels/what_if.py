@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
+from kernels.reference import Narrow
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, full_visual
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.channels.store import Store
@@ -53,7 +54,7 @@ class WhatIf(ChannelMethod):
         if not bool(chosen.any()):
             return Store(visual)
         own = self.like.of_paper().compress(states).read()
-        assert own.basis is not None and own.mean is not None
+        assert isinstance(own, Narrow) and own.basis is not None and own.mean is not None
         keys = own.keys.float() @ own.basis.float().mT + own.mean.float()[:, :, None]
         alive = token_mask(states.lengths, keys.shape[2])[:, None, :, None]
         keys = torch.where(chosen[:, None, None] & alive, keys.to(dtype), states.keys)
