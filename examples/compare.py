@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from rotatek import Engine, FastV, RotateK, Settings, make_request, open_image
-from rotatek.compare.columns import matched
 from rotatek.engine.events import Failed, Finished
+from rotatek.methods.columns import matched
 
 PICTURE = Path(__file__).parents[1] / "assets" / "examples" / "bars.png"
 

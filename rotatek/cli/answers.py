@@ -122,7 +122,7 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
     Raises:
         UserError: in the engine's words.
     """
-    from rotatek.compare.report import Column  # noqa: PLC0415
+    from rotatek.engine.column import Column  # noqa: PLC0415
     from rotatek.engine.events import Failed  # noqa: PLC0415
 
     found = {name: Column(name, settings) for name, settings in columns.items()}

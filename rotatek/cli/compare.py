@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_sampling, add_settings, given, split
-from rotatek.compare.columns import matched
 from rotatek.errors import UserError
+from rotatek.methods.columns import matched
 from rotatek.methods.settings import Settings, check_taken
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dic
         UserError: where nothing is compressed.
         SettingError: for a value out of range.
     """
-    from rotatek.compare import equal_bytes  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine import equal_bytes  # noqa: PLC0415  # keeps --help quick
 
     chosen, others = _compressing(options)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import gradio as gr
 from PIL.Image import Image as Picture
 
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page.binding import called_by_name
 from rotatek.page.form import Field, sampling_of, shared_fields

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 import rotatek
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.methods.settings import Settings
 from rotatek.page.form import changed
 from rotatek.service.run import Run

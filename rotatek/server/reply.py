@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rotatek.compare.columns import pruners
 from rotatek.methods.channels import CHANNELS
+from rotatek.methods.columns import pruners
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import CHECKPOINTS
 from rotatek.models.loading import fitting

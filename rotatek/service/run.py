@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.engine.events import Event, Queued, Restarted
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.trace import Trace

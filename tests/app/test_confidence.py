@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rotatek.compare.columns import titled
 from rotatek.engine.events import Finished, Prefilled
 from rotatek.inputs.request import open_image
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.doubt import UNSURE_NOTE
+from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.service.model_list import load_examples

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone
 from rotatek.inputs.limits import Limits
+from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents

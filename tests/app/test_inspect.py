@@ -13,7 +13,6 @@ from PIL import Image
 from transformers.cache_utils import DynamicCache
 
 from rotatek import errors
-from rotatek.compare.columns import titled
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.errors import SettingError
@@ -24,6 +23,7 @@ from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.spark import SparK
 from rotatek.methods.channels.what_if import WhatIf
+from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask.settings import columns_of
 from rotatek.page.binding import Widgets

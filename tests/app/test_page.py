@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.compare.columns import UNCOMPRESSED, titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.errors import UserError, WeightsMissing
+from rotatek.methods.columns import UNCOMPRESSED, titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.compare.columns import UNCOMPRESSED, title_of, titled
 from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
+from rotatek.methods.columns import UNCOMPRESSED, title_of, titled
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask import answers, parting, settings
 from rotatek.page.form import settings_of, values_of

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.compare.columns import titled
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
+from rotatek.methods.columns import titled
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents

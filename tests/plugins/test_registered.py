@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np, torch
 from rotatek import Engine, RotateK, RotateKCache, Settings, load, make_request, open_image
 from rotatek.cli.main import main
-from rotatek.compare.columns import matched, titled
+from rotatek.methods.columns import matched, titled
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect.drawings import Place, View, head_drawings

@@ -11,10 +11,10 @@ from PIL import Image
 
 from rotatek import models
 from rotatek.cli import main as command
-from rotatek.compare.columns import titled
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE
+from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.service.run import start

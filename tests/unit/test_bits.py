@@ -13,8 +13,7 @@ from kernels.reference import Narrow, Packed, Text, attend_reference
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.compare.columns import title_of
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.errors import SettingError
@@ -24,6 +23,7 @@ from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.bits import LayerGroup, importance_of
 from rotatek.methods.channels.store import Store
+from rotatek.methods.columns import title_of
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture

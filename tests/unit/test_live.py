@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rotatek.cli import main as command
-from rotatek.compare.equal_bytes import SLACK, matched_live, measured
+from rotatek.engine.equal_bytes import SLACK, matched_live, measured
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel

@@ -3,9 +3,9 @@
 from html import escape
 from typing import Final
 
-from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.inspect.doubt import any_photo, doubt
+from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.ask.card import card, is_cut, live_bytes
 from rotatek.page.binding import Shown
 from rotatek.page.markup import line

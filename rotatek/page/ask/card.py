@@ -6,9 +6,9 @@ Every character of a question or an answer is escaped.
 from html import escape
 from typing import Final
 
-from rotatek.compare.columns import UNCOMPRESSED
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.methods.channels.what_if import WhatIf
+from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.parting import fidelity, parting, reading
 from rotatek.page.ask.settings import dropped

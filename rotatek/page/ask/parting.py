@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from rotatek.compare.report import Column
+from rotatek.engine.column import Column
 from rotatek.engine.events import Likely
 from viz.theme import percent
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import gradio as gr
 
-from rotatek.compare.columns import at_budget, pruners, titled
 from rotatek.errors import SettingError
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.channels.what_if import WhatIf
+from rotatek.methods.columns import at_budget, pruners, titled
 from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept, tokens_kept
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets

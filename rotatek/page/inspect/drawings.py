@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rotatek.compare.columns import reducers
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import ChannelMethod
+from rotatek.methods.columns import reducers
 from rotatek.service.run import Run
 from viz import (
     Drawing,
