@@ -1,5 +1,6 @@
 """Layers with a sliding window: prompts and answers that outgrow it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
@@ -18,10 +20,11 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import forward_one, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
+from rotatek.inputs.messages import PICTURE
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.families import tiny_gemma3, tiny_gemma4
+from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
 from tests.fixtures import Picture
 from tests.fixtures import tokens_of as ids
 from tests.greedy import decode
@@ -168,3 +171,33 @@ def test_a_cache_goes_on_from_a_file(
         found = [forward_one(vlm, fed[0], place, one, None) for one in (cache, again)]
         assert torch.equal(*found)
         fed, place = found[0].argmax(-1)[None], place + 1
+
+
+WITH_WINDOWS: dict[str, Callable[[], VisionLanguageModel]] = {
+    "gemma3": lambda: tiny_gemma3(64, 16, tied=False),
+    "gemma4": lambda: tiny_gemma4(window=64, global_head_dim=32),
+    "mistral": lambda: tiny_llava15(MistralConfig, sliding_window=64),
+}
+
+
+@pytest.mark.parametrize("family", WITH_WINDOWS)
+def test_long_texts_on_both_sides_of_a_picture(family: str, picture: Picture) -> None:
+    """The picture is inside a window of which the text before it has left, behind it, or at its
+    edge; alone, and in a batch of such prompts whose layers hold texts of different lengths."""
+    vlm, prompts = WITH_WINDOWS[family](), []
+    for before, after in ((1, 1), (40, 1), (1, 30), (200, 30), (30, 200)):
+        asked_ = ("a" * before, PICTURE, "b" * after + "?")
+        prompts.append(vlm.embed(vlm.prompt(make_request(picture(100, 60), asked_, 8))))
+        own, found = answered(vlm, prompts[-1], plain(vlm), 8)
+        full = RotateKCache(vlm.model, prompts[-1].inputs(), FULL)
+        tokens, logits = answered(vlm, prompts[-1], full, 8)
+        assert tokens == own and torch.allclose(logits, found, atol=2e-3)
+    for settings in (Settings.of(smaller=4), Settings.of(keep_channels=0.5)):
+        batch = collate(prompts)
+        cache = RotateKCache(vlm.model, batch.inputs(), settings)
+        together, logits = answered(vlm, batch, cache, 8)
+        for row, single in enumerate(prompts):
+            alone = RotateKCache(vlm.model, single.inputs(), settings)
+            _, found = answered(vlm, single, alone, 8)
+            assert torch.allclose(logits[0, row], found[0, 0], atol=2e-3)
+            assert together[0][row] == int(found[0, 0].argmax())

@@ -324,10 +324,14 @@ def window_of(layers: LayerGroup) -> Window:
 
 
 def _joined_text(texts: Sequence[Text]) -> Text:
-    """Layers' texts as one layer's."""
+    """Layers' texts as one layer's: those with a window may hold fewer tokens."""
     lengths = [text.lengths for text in texts if text.lengths is not None]
-    keys, values = [text.keys for text in texts], [text.values for text in texts]
-    return Text(joined(keys, 0), joined(values, 0), joined(lengths, 0) if lengths else None)
+    M = max(text.keys.shape[2] for text in texts)
+    states = zip(*((text.keys, text.values) for text in texts), strict=True)
+    keys, values = (
+        joined([pad(each, (0, 0, 0, M - each.shape[2])) for each in parts], 0) for parts in states
+    )
+    return Text(keys, values, joined(lengths, 0) if lengths else None)
 
 
 def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
