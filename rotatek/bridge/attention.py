@@ -351,10 +351,11 @@ def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> No
             "Compressed attention has no attention maps. Leave output_attentions out, or use a "
             "plain cache."
         )
-    if given.get("labels") is not None and getattr(getattr(cache, "plan", None), "prunes", False):
+    plan = getattr(cache, "plan", None)
+    if given.get("labels") is not None and plan is not None and plan.prunes:
         raise ModeUnsupported(
-            "A loss needs all rows of the prompt, of which the pruner drops some. Leave labels or "
-            "the pruner out."
+            f"A loss needs all rows of the prompt, of which {plan.pruner.label} drops some. Leave "
+            f'labels out, or tokens="{plan.pruner.name}".'
         )
 
 

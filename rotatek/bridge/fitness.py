@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
@@ -76,6 +76,23 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     if found is None:
         raise ModelUnsupported(f"{type(model).__name__} is no model of transformers. Give one.")
     return found
+
+
+def weight_of(module: Any) -> Tensor | None:
+    """A layer's weights as numbers [out, in]; None where they cannot be read.
+
+    Quantisers keep them in tensors of their own kind, or behind a method, and offer the numbers.
+    """
+    weight = getattr(module, "weight", None)
+    weight = weight() if callable(weight) and not isinstance(weight, Tensor) else weight
+    if type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point():
+        return weight
+    offered = getattr(module if weight is None else weight, "dequantize", None)
+    try:
+        made = None if offered is None else offered()
+    except Exception:  # whatever a quantiser raises
+        return None
+    return made if isinstance(made, Tensor) and made.is_floating_point() else None
 
 
 def device_of(module: nn.Module) -> torch.device:

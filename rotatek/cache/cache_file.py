@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
 
 import torch
@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from kernels.planes import Planes, covered
 from kernels.reference import Packed
 from rotatek import errors
+from rotatek.bridge.fitness import weight_of
 from rotatek.methods.channels.store import Store
 
 VERSION: Final = 8  # caches of older versions must be made again
@@ -228,8 +229,10 @@ def identity(model: PreTrainedModel) -> str:
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, value in model.named_parameters():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-        if value.device.type != "meta":
-            some = value.detach().flatten()[:SAMPLED].cpu().view(torch.uint8)
+        kind = type(value) in (Tensor, torch.nn.Parameter)
+        found = value if kind else weight_of(SimpleNamespace(weight=value))  # a quantiser's
+        if found is not None and found.device.type != "meta":
+            some = found.detach().flatten()[:SAMPLED].cpu().view(torch.uint8)
             digest.update(some.numpy().tobytes())
     return digest.hexdigest()
 

@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rotatek.bridge.fitness import attention_of, decoder_layers
+from rotatek.bridge.fitness import attention_of, decoder_layers, weight_of
 from rotatek.methods import rotation
 
 Roots = tuple[Tensor, Tensor]
-# S and S^-1 of attention modules, and of which weights: none for a quantised W_o, whose weights
+# S and S^-1 of attention modules, and of which weights: none for a quantised W_o whose weights
 # cannot be read. Beside the modules, for nothing is written to a model; they go when it goes.
 _HELD: Final[WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]] = WeakKeyDictionary()
 
@@ -33,15 +33,14 @@ def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
         key: [B, Hkv, n, d], for its shape alone.
 
     Returns:
-        S and S^-1, [Hkv, d, d] each; None for a quantised W_o, whose weights cannot be read.
+        S and S^-1, [Hkv, d, d] each; None for a quantised W_o whose weights cannot be read.
     """
     projection = getattr(module, "o_proj", None)
     weights = _version(getattr(projection, "weight", None))
     held = _HELD.get(module)
     if held is None or held[1] != weights:
         with torch.inference_mode(False), torch.no_grad(), _loaded(projection, key):
-            weight = getattr(projection, "weight", None)
-            known = weight if weight is not None and weight.is_floating_point() else None
+            known = weight_of(projection)
             held = None if known is None else _output_roots(known, key), weights
         _HELD[module] = held
     return held[0]
@@ -58,7 +57,9 @@ def held_metrics(model: nn.Module) -> Iterator[Tensor]:
 def _version(weight: Any) -> tuple[Any, ...] | None:
     """Equal for weights that have not moved or changed; None where accelerate has offloaded them,
     and every pass loads them to another address."""
-    if not isinstance(weight, Tensor) or weight.device.type == "meta":
+    if type(weight) not in (Tensor, nn.Parameter):
+        return None if weight is None else (type(weight),)  # a quantiser's, which does not change
+    if weight.device.type == "meta":
         return None
     count = 0 if weight.is_inference() else weight._version
     return weight.device, weight.data_ptr(), weight.dtype, count
@@ -67,7 +68,8 @@ def _version(weight: Any) -> tuple[Any, ...] | None:
 def _loaded(projection: Any, key: Tensor) -> AbstractContextManager[Any]:
     """A context for reading the weights of a projection, which accelerate may have offloaded."""
     weight = getattr(projection, "weight", None)
-    if weight is None or weight.device.type != "meta" or key.device.type == "meta":
+    off = isinstance(weight, Tensor) and weight.device.type == "meta"
+    if not off or key.device.type == "meta":
         return nullcontext()
     accelerate = importlib.import_module("accelerate.utils")  # which has offloaded it
     held = getattr(projection, "base_layer", projection)  # PEFT wraps it

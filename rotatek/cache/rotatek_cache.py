@@ -90,6 +90,7 @@ class RotateKCache(RewindableCache):
                 "another `weighting`."
             )
         model = accepted(model)
+        _refuse_shards(model, settings)
         count = len(attention_layers(model))
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
@@ -222,6 +223,22 @@ class RotateKCache(RewindableCache):
         if self._by_ids and ids is not None and not self.plan.is_of(is_one_of(ids, self._visual)):
             raise another_prompt()
 
+    def _filler(self) -> PreTrainedModel:
+        """The model that has filled this cache.
+
+        Raises:
+            CacheNotStorable: where none has, or it is gone.
+        """
+        model = self._model()
+        if model is None:
+            raise CacheNotStorable(
+                "The model of this cache is gone, without which it cannot be written or copied. "
+                "Keep the model as long as the cache."
+            )
+        if not self._filled:
+            raise CacheNotStorable
+        return model
+
     def _columns_now(self) -> Tensor:
         """The kinds of all columns of a mask so far, [B, n] int8."""
         layer = key_layers(self)[0]
@@ -240,9 +257,10 @@ class RotateKCache(RewindableCache):
         visual = key_layers(self)[-1].visual()
         packed = isinstance(visual, Packed) and visual.keys.data.device.type == "cpu"
         if packed or any(t.is_inference() for _, t in self.tensors()):
+            why = "`smaller` packs it in few bits" if packed else "it was filled in inference mode"
             raise ModeUnsupported(
-                "Gradients do not go through this cache: it was filled in inference mode, or has "
-                "few bits. Call the model under `torch.no_grad()`."
+                f"Gradients do not go through this cache: {why}. Call the model under "
+                "`torch.no_grad()`."
             )
 
     @property
@@ -339,7 +357,8 @@ class RotateKCache(RewindableCache):
             the file's bytes.
 
         Raises:
-            CacheNotStorable: where no prefill has run, or for a store of an unknown kind.
+            CacheNotStorable: where no prefill has run, the model is gone, or a store is of an
+                unknown kind.
             CompressorMissing: without the package zstandard.
             CacheFileUnwritable: where the file cannot be written.
         """
@@ -349,9 +368,7 @@ class RotateKCache(RewindableCache):
         """All that `save` would write, copied now: its `write(path)` can be called in any thread,
         and needs no device. Arguments and refusals as of `save`.
         """
-        model = self._model()
-        if model is None or not self._filled:
-            raise CacheNotStorable
+        model = self._filler()
         content = {
             "settings": self.settings.without_paths().as_dict(),
             "plan": self.plan.state(),
@@ -426,11 +443,9 @@ class RotateKCache(RewindableCache):
             tokens: that it will read: its text has capacity for them at once.
 
         Raises:
-            CacheNotStorable: where no prefill has run.
+            CacheNotStorable: where no prefill has run, or the model is gone.
         """
-        model = self._model()
-        if model is None or not self._filled:
-            raise CacheNotStorable
+        model = self._filler()
         own = key_layers(self)[0].filling
         filling = PrefillCompressor(self.settings.channels, None, own.bases, own.pruner)
         cache = type(self).__new__(type(self))
@@ -501,6 +516,20 @@ class RotateKCache(RewindableCache):
 def _share_parts(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     """Whether one of two modules is a part of the other."""
     return other in set(one.modules()) or one in set(other.modules())
+
+
+def _refuse_shards(model: PreTrainedModel, settings: Settings) -> None:
+    """Refuse what tensor parallel ranks, which see heads of their own alone, would choose apart."""
+    if (getattr(model, "tp_size", None) or 1) < 2:
+        return
+    pruner = settings.pruning
+    chosen = pruner.stage in ("decoder", "cache") and pruner.kept_share < 1
+    if chosen or settings.channels.times_smaller is not None:
+        how = f'tokens="{pruner.name}"' if chosen else "`smaller`"
+        raise ModeUnsupported(
+            f"Under tensor parallelism every rank sees its own heads alone, and {how} chooses by "
+            "all of them. Choose `keep_channels` without a pruner, or one device map."
+        )
 
 
 def _embed_first(settings: Settings) -> UserError:

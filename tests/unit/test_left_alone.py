@@ -2,10 +2,12 @@
 refused in a sentence."""
 
 import copy
+import gc
 import pickle
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -468,12 +470,34 @@ def _show_another(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -
     model.generate(**both, **with_cache(model, cache), **GREEDY)
 
 
+def _split(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    """As `tp_plan` does, of which each rank has some heads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model), "tp_size", 2, raising=False)
+        RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
+        with pytest.raises(ModeUnsupported, match="`smaller` chooses by all"):
+            RotateKCache(model, inputs, Settings.of(smaller=4))
+        RotateKCache(model, inputs, cache.settings)
+
+
+def _lose(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    other = copy.deepcopy(model)
+    cache = RotateKCache(other, inputs)
+    other.generate(**inputs, **with_cache(other, cache), **GREEDY)
+    del other
+    gc.collect()
+    cache.fork()
+
+
 REFUSED: dict[str, tuple[str, Work]] = {
     "maps": (
         "no attention maps",
         lambda m, i, c: m(**i, **with_cache(m, c), output_attentions=True),
     ),
-    "loss": ("A loss needs", lambda m, i, c: m(**i, **with_cache(m, c), labels=i["input_ids"])),
+    "loss": (
+        'which FastV drops some. Leave labels out, or tokens="fastv"',
+        lambda m, i, c: m(**i, **with_cache(m, c), labels=i["input_ids"]),
+    ),
     "model": (
         "made for another model",
         lambda m, i, c: untouched(tiny_llava(1)).generate(**i, **with_cache(m, c), **GREEDY),
@@ -489,6 +513,8 @@ REFUSED: dict[str, tuple[str, Work]] = {
     "another picture": ("takes no further pictures", _show_another),
     "broken off": ("broke off", _break_off),
     "training": ("turn gradient checkpointing off", _train),
+    "ranks": ('tokens="fastv" chooses by all', _split),
+    "gone": ("model of this cache is gone", _lose),
     "crop": ("cannot be cropped", lambda m, i, c: c.crop(3)),
     "pickle": ("is not pickled", lambda m, i, c: pickle.dumps(c)),
 }
@@ -526,6 +552,7 @@ def test_a_copy_of_a_model_on_several_gpus_is_said(picture: Picture) -> None:
         ("inputs", lambda ids: {"input_ids": ids[0]}),
         ("inputs", lambda ids: {"input_ids": ids.numpy()}),
         ("inputs", lambda ids: {"input_ids": ids.tolist()}),
+        ("inputs", lambda ids: {"input_ids": ids, "attention_mask": torch.ones_like(ids)[0]}),
         ("settings", {"keep_channels": 0.25}),
         ("settings", "rotatek"),
         ("settings", Settings().channels),
@@ -541,6 +568,50 @@ def test_arguments_of_another_form_are_named(name: str, given: Any, picture: Pic
     assert refused.value.name == name
     with pytest.raises(ModelUnsupported, match="NoneType is no model"):
         RotateKCache(None, inputs)
+
+
+def test_a_layer_that_the_model_does_not_have_is_named(picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs = asked(vlm, picture)
+    for layer in (3, 4, 50):
+        settings = Settings.of(tokens="fastv", keep_tokens=0.5, fastv_layer=layer)
+        if layer == 3:
+            assert RotateKCache(vlm.model, inputs, settings).plan.is_open
+            continue
+        with pytest.raises(SettingError, match=f"fastv_layer must be below 4.*got {layer}"):
+            RotateKCache(vlm.model, inputs, settings)
+
+
+class Coded(torch.Tensor):
+    """Weights of a quantiser's own kind, which have no address and offer numbers."""
+
+    def data_ptr(self) -> int:
+        raise RuntimeError("no storage")
+
+    def dequantize(self) -> Tensor:
+        return self.as_subclass(Tensor)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["a method", "a tensor of its own", "nothing"])
+def test_weights_of_other_quantisers_are_read_or_done_without(
+    kind: str, picture: Picture, tmp_path: Path
+) -> None:
+    vlm = tiny_llava()
+    inputs, model = asked(vlm, picture), untouched(vlm)
+    if kind == "a method":
+        layers = {torch.nn.Linear}
+        model = torch.ao.quantization.quantize_dynamic(model, layers, dtype=torch.qint8)
+    for layer in model.get_decoder().layers if kind != "a method" else ():
+        own = layer.self_attn.o_proj
+        weight = own._parameters.pop("weight").detach().as_subclass(Coded)
+        own.forward = partial(torch.nn.functional.linear, weight=weight.dequantize())
+        own.weight = weight if kind == "a tensor of its own" else None
+    cache = RotateKCache(model, inputs, Settings.of(smaller=4))
+    model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+    assert (cache.bytes().shared > 0) == (kind != "nothing")
+    cache.save(tmp_path / "cache")
+    assert RotateKCache.load(tmp_path / "cache", model).get_seq_length()
 
 
 @pytest.mark.parametrize("count", [0, 1])

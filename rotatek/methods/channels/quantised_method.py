@@ -57,7 +57,8 @@ def hadamard(width: int, device: torch.device) -> Tensor:
     """
     if width & (width - 1):
         raise ModeUnsupported(
-            f"A Hadamard matrix needs heads whose width is a power of two. Here it is {width}."
+            "Methods with a Hadamard matrix need heads whose width is a power of two, and this "
+            f'model\'s have {width}. Choose channels="rotatek" or "kivi".'
         )
     matrix = torch.ones(1, 1)
     while len(matrix) < width:

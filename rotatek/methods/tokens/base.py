@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from rotatek.bridge.row_layout import Layout
-from rotatek.methods.options import Method, option
+from rotatek.errors import SettingError
+from rotatek.methods.options import Method, option, options_of
 
 Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
@@ -103,7 +104,14 @@ class TokenPruner(Method):
         Returns:
             The first layers with fewer tokens, each with the share of all visual tokens that stays
             from there on. The attention of the layer before each chooses.
+
+        Raises:
+            SettingError: for a chosen layer that the model does not have.
         """
+        own = next((one for one in options_of(self) if one.name == "layer"), None)
+        if own is not None and self.first_layer not in (own.default, *range(1, layers)):
+            allowed = f"below {layers}, the layers with Keys of this model"
+            raise SettingError(own.key, allowed, self.first_layer)
         return {min(self.first_layer, layers - 1): self.kept_share}
 
     def rank(self, seen: Attended) -> Tensor:
