@@ -83,7 +83,7 @@ def weight_of(module: Any) -> Tensor | None:
 
     Quantisers keep them in tensors of their own kind, or behind a method, and offer the numbers.
     """
-    weight = getattr(module, "weight", None)
+    weight: Any = getattr(module, "weight", None)
     weight = weight() if callable(weight) and not isinstance(weight, Tensor) else weight
     if type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point():
         return weight

@@ -18,7 +18,7 @@ from rotatek.methods import rotation
 
 Roots = tuple[Tensor, Tensor]
 # S and S^-1 of attention modules, and of which weights: none for a quantised W_o whose weights
-# cannot be read. Beside the modules, for nothing is written to a model; they go when it goes.
+# cannot be read. Beside the modules, so that no copy or file has them; they go when it goes.
 _HELD: Final[WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]] = WeakKeyDictionary()
 
 

@@ -57,7 +57,8 @@ class RotateKCache(RewindableCache):
     On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
 
     Args:
-        model: a loaded vision-language model, or a wrapper around one; nothing of it is changed.
+        model: a loaded vision-language model, or a wrapper around one; hooks are put on it once,
+            which do nothing in other calls.
         inputs: the prompt as the processor made it: `input_ids` [B, L], and `attention_mask` where
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
