@@ -122,15 +122,9 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
     Raises:
         UserError: in the engine's words.
     """
-    from rotatek.engine.column import Column  # noqa: PLC0415
-    from rotatek.engine.events import Failed  # noqa: PLC0415
+    from rotatek.engine.column import folded  # noqa: PLC0415
 
-    found = {name: Column(name, settings) for name, settings in columns.items()}
-    for event in events:
-        if isinstance(event, Failed):
-            raise event.error
-        if event.column is not None:
-            found[event.column].take(event)
+    found = folded(events, columns)
     for missed in filter(None, (column.missed for column in found.values())):
         print(missed, file=sys.stderr)
     return [{"method": name} | rounded(column.report()) for name, column in found.items()]

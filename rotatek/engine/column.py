@@ -3,12 +3,13 @@
 The numbers are the fields of `--json`, of the API, and of exports.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Token
+from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
 from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
@@ -17,10 +18,25 @@ METRICS: Final = (
     "kv_bytes", "kv_bytes_full", "nominal_kv", "prefill_ms", "agreement", "first_divergence", "kl",
     "confidence", "stopped",
 )  # fmt: skip
-
-
 VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of its bytes
 NEAR: Final = 0.03  # of the bytes asked for: what is nearer has met them
+
+
+def folded(events: Iterable[Event], settings: Mapping[str, Settings]) -> "dict[str, Column]":
+    """Every column of an answer, once it is complete.
+
+    Raises:
+        UserError: in the engine's words, where it failed.
+    """
+    found = {name: Column(name, own) for name, own in settings.items()}
+    for event in events:
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Restarted):
+            found = {name: Column(name, own) for name, own in settings.items()}
+        elif event.column is not None:
+            found[event.column].take(event)
+    return found
 
 
 @dataclass

@@ -80,7 +80,9 @@ class Engine:
         self.graphs = graphs
         self.scheduler = Scheduler(self.vlm, graphs=graphs, expected=lambda: self.admission.running)
         self.admission = Admission(
-            self._room, lambda: self.scheduler.batch_bytes, lambda: self.vlm.questions.bytes
+            lambda: self.limits.cache_bytes or room_of(self.vlm.device),
+            lambda: self.scheduler.batch_bytes,
+            lambda: self.vlm.questions.bytes,
         )
         self.pictures = ImageFeatureCache(self.vlm, self.limits.warm_bytes)
         self._lost = False  # the accelerator, for the rest of this process
@@ -162,6 +164,9 @@ class Engine:
             if self._lost:
                 raise Restarting
             prompt, looked = self._prompt(request, columns)
+            if request.cut:  # the answer ends where the context does
+                longest = min(request.max_new_tokens, max(1, self.room - prompt.ids.shape[1]))
+                request = replace(request, max_new_tokens=longest)
             lease = self.admission.ask(self._needed(prompt, columns, request.max_new_tokens))
             if not lease.admitted:
                 del prompt, looked  # a waiting request holds nothing
@@ -211,9 +216,11 @@ class Engine:
         for column in columns:
             column.close()
 
-    def _room(self) -> int:
-        """Bytes for all visitors' caches."""
-        return self.limits.cache_bytes or room_of(self.vlm.device)
+    @property
+    def room(self) -> int:
+        """Tokens of prompt and answer that there is room for."""
+        limit = self.limits.max_prompt_tokens
+        return self.vlm.context(limit) or limit
 
     def _needed(self, prompt: Prompt, columns: Mapping[str, Settings], new_tokens: int) -> int:
         """Bytes that a request's caches will take, about."""

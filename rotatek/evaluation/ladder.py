@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 import torch
 
+from rotatek.engine.column import folded
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished, Prefilled
 from rotatek.evaluation.report import LATER, Record
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
@@ -70,16 +70,12 @@ def speeds(
     card = engine.vlm.device.type == "cuda"
     for name, chosen in settings.items():
         for _ in range(2):
-            first = step = float("nan")
             if card:
                 torch.cuda.reset_peak_memory_stats()
-            for event in engine.compare(request, {name: chosen}, trace=False):
-                if isinstance(event, Failed):
-                    raise event.error
-                if isinstance(event, Prefilled):
-                    first = event.prefill_ms
-                elif isinstance(event, Finished) and event.new_tokens > 1:
-                    step = event.decode_ms_per_token
+            events = engine.compare(request, {name: chosen}, trace=False)
+            told = folded(events, {name: chosen})[name].report()
+        step = told["decode_ms_per_token"] if told["new_tokens"] > 1 else float("nan")
+        first = told["prefill_ms"]
         yield name, Speed(first, step, torch.cuda.max_memory_allocated() if card else 0)
 
 

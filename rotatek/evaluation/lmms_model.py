@@ -18,8 +18,8 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
+from rotatek.engine.column import folded
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
@@ -79,12 +79,9 @@ class RotateK(lmms):
         if found is None:
             return ""
         request, until = found
-        for event in self.engine.compare(request, {"answer": self.settings}, trace=False):
-            if isinstance(event, Failed):
-                raise event.error
-            if isinstance(event, Finished):
-                return cut(event.answer, until)
-        return ""
+        settings = {"answer": self.settings}
+        events = self.engine.compare(request, settings, trace=False)
+        return cut(folded(events, settings)["answer"].report()["answer"], until)
 
     def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
         """One checked question and its stop strings; None where the input is refused."""

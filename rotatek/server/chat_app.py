@@ -21,7 +21,7 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Prefilled, Token
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
-from rotatek.server.chat_request import Call, fitted, read_call, room_of
+from rotatek.server.chat_request import Call, fitted, read_call
 from rotatek.server.fields import HEADER, header_of, label_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
@@ -182,7 +182,7 @@ class ChatApp:
         call = await asyncio.to_thread(fitted, call, engine)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
-        reply, stop = Reply(call, room_of(engine), engine.lookahead), engine.flag()
+        reply, stop = Reply(call, engine.room, engine.lookahead), engine.flag()
         watch, noted = RequestMetrics(self.meters), _noted(call)
         stream = Stream(send, noted) if call.stream else None
         told = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)

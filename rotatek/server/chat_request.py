@@ -315,12 +315,6 @@ def fitted(call: Call, engine: Engine) -> Call:
     return replace(call, request=replace(request, images=images), ignored=ignored)
 
 
-def room_of(engine: Engine) -> int:
-    """Tokens of prompt and answer that an engine has room for."""
-    limit = engine.limits.max_prompt_tokens
-    return engine.vlm.context(limit) or limit
-
-
 def _sized(image: Image, size: Size, engine: Engine) -> Image:
     low = engine.vlm.low_pixels
     if low is None or size == Size():

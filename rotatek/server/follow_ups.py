@@ -17,12 +17,12 @@ from typing import Any, Final
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Finished, Prefilled, Restarted, Token
+from rotatek.engine.events import Event, Restarted, Token
 from rotatek.errors import ConversationOver
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text import clean_text
-from rotatek.server.chat_request import Call, room_of
+from rotatek.server.chat_request import Call
 from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 
 KEY: Final = "chat"  # begins the names of this API's caches
@@ -78,8 +78,7 @@ class FollowUps:
     ) -> Iterator[Event]:
         """One column's events, up to one token more than the answer may have.
 
-        That token shows whether the answer is complete, and the cache does not keep it. Where the
-        context is full, `stop` is set.
+        That token shows whether the answer is complete, and the cache does not keep it.
 
         Args:
             engine: of the call's model.
@@ -90,29 +89,18 @@ class FollowUps:
         """
         waiting, events = self._begin(engine, call, stop, found)
         text, is_kept, is_whole, is_over = "", False, call.answers == 1, False
-        full, ended = set[str](), set[str]()  # answers without more room, and complete ones
-        room = left = room_of(engine)
         try:
             with closing(events):  # type: ignore[type-var]
                 for event in events:
                     if isinstance(event, Restarted):
                         text, is_over = "", False
-                        full, ended = set(), set()
                         if event.max_new_tokens is not None:  # memory is short: halved pictures
                             self.waiting.clear()
                             is_whole = False
-                    elif isinstance(event, Prefilled):
-                        left = room - event.prompt_tokens
                     elif isinstance(event, Token):
                         is_over = event.index >= call.length
                         text += "" if is_over else event.text
                     yield event
-                    if isinstance(event, Token) and event.index + 1 >= left:
-                        full.add(event.column)
-                    elif isinstance(event, Finished):
-                        ended.add(event.column)
-                    if full - ended and len(full | ended) == call.answers:
-                        stop.set()
             talk = waiting.conversation
             if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
                 said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
@@ -138,6 +126,6 @@ class FollowUps:
                 found.close()
         fresh = WaitingConversation(Conversation(), KEY)
         columns = dict.fromkeys(call.columns, call.settings)
-        longer = replace(request, max_new_tokens=min(longest, room_of(engine)))
+        longer = replace(request, max_new_tokens=longest)
         kept = fresh.conversation if call.answers == 1 else None
         return fresh, engine.compare(longer, columns, stop, trace=False, conversation=kept)

@@ -23,7 +23,7 @@ from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp
 from tests.cards import QUESTION, WORDS, card
 from tests.families import EVERY, tiny_other
-from tests.fixtures import Picture, Together
+from tests.fixtures import Picture, at_once
 from tests.server.conftest import (
     ask,
     asked,
@@ -238,36 +238,26 @@ def test_keys_keep_caches_and_pictures_apart(vlm: VisionLanguageModel, picture: 
         assert cached(one, asked(new)) == cached(other, asked(new)) == 0
 
 
-def test_programs_read_their_own_code_word(together: Together) -> None:
-    """A question alone; then all of them at once, with a follow-up each."""
+def test_eight_programs_read_their_own_code_word() -> None:
+    """Each alone, then all of them at once, under settings of four kinds."""
     settings: tuple[dict[str, Any], ...] = (
-        {"keep_channels": 0.25},
-        {"tokens": "fastv", "keep_tokens": 0.6, "keep_channels": 0.5},
+        {"keep_channels": 0.25}, {"tokens": "fastv", "keep_tokens": 0.6, "keep_channels": 0.5},
         {"channels": "think", "keep_channels": 0.5},
         {"tokens": "visionzip", "keep_tokens": 0.6, "channels": "spark"},
-    )
+    )  # fmt: skip
     with served(door_of(Engine("pocket", "cpu"), "pocket")) as address:
 
-        def talk(number: int, turns: int = 2) -> list[str]:
-            client, messages, told = client_of(address), asked(card(WORDS[number]), QUESTION), []
-            for _ in range(turns):
-                (one,) = streamed(ask(
-                    client, messages, model="pocket", max_tokens=12, stream=True,
-                    extra_body={"rotatek": settings[number % len(settings)]},
-                ))  # fmt: skip
-                told.append(one.text)
-                messages += [said(one.text), user("And which room?")]
-            return told
+        def told(number: int) -> str:
+            return texts(ask(
+                client_of(address), asked(card(WORDS[number]), QUESTION), model="pocket",
+                max_tokens=12, extra_body={"rotatek": settings[number % len(settings)]},
+            ))[0]  # fmt: skip
 
-        alone = [talk(number, turns=1) for number in range(8)]
-        crowd: list[tuple[int, list[str]]] = []
-        together([partial(lambda n: crowd.append((n, talk(n))), number) for number in range(8)])
-    assert len(crowd) == 8
-    for number, told in crowd:
-        assert told[0] == alone[number][0]
-        foreign = [word for word in WORDS if word != WORDS[number]]
-        assert not [word for word in foreign if any(word in one for one in told)]
-    assert sum(WORDS[n] in told[0] for n, told in enumerate(alone)) >= 4, "some words are read"
+        alone = [told(number) for number in range(8)]
+        assert at_once([partial(told, number) for number in range(8)]) == alone
+    read = [[word for word in WORDS if word in said] for said in alone]
+    assert all(found in ([], [word]) for found, word in zip(read, WORDS, strict=True))
+    assert sum(map(bool, read)) >= 4, "some words are read"
 
 
 # -- chats without a picture --------------------------------------------------------------------

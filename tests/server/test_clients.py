@@ -1,15 +1,12 @@
 """Programs that people have: each asks a question about a picture, at once and as a stream."""
 
-import asyncio
 import base64
 import gc
 import io
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import openai
 import pytest
 from langchain_core import messages
 from langchain_openai import ChatOpenAI
@@ -39,33 +36,12 @@ def content(shown: Image.Image, **more: Any) -> list[Any]:
     return [text(QUESTION), image(shown, **more)]
 
 
-def in_a_thread(work: Coroutine[Any, Any, str]) -> str:
-    """Playwright's loop may be running in the test's own thread: run in another one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
-
-
 @pytest.fixture
 def expected(client: Any, shown: Image.Image) -> str:
     """What the official client gets."""
     (told,) = texts(ask(client, [user(*content(shown))], max_tokens=9, temperature=0))
     assert told
     return told
-
-
-def test_the_official_client_asynchronous(address: str, shown: Image.Image, expected: str) -> None:
-    async def ask() -> str:
-        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none") as client:
-            messages: Any = [{"role": "user", "content": content(shown, detail="auto")}]
-            stream = await client.chat.completions.create(
-                model="tiny", messages=messages, max_tokens=9, temperature=0, stream=True,
-                stream_options={"include_usage": True},
-            )  # fmt: skip
-            chunks = [chunk async for chunk in stream]
-            assert chunks[-1].usage is not None and chunks[-1].usage.completion_tokens == 9
-            return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-
-    assert in_a_thread(ask()) == expected
 
 
 def test_langchain(address: str, shown: Image.Image, expected: str) -> None:
