@@ -39,11 +39,10 @@ def values(address: str, **given: Any) -> list[Any]:
     return [given.get(p["parameter_name"], p.get("parameter_default")) for p in wanted]
 
 
-def join(address: str, data: list[Any], **headers: str) -> tuple[int, dict[str, Any]]:
+def join(address: str, data: list[Any]) -> tuple[int, dict[str, Any]]:
     """Ask for a place in the queue: the status, and what is said with it."""
     body = json.dumps({"data": data}).encode()
-    kind = {"Content-Type": "application/json", **headers}
-    return fetch(f"{address}gradio_api/call/ask", body, **kind)
+    return fetch(f"{address}gradio_api/call/ask", body, **{"Content-Type": "application/json"})
 
 
 class Listener:

@@ -2,14 +2,18 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from gradio_client import Client
 from PIL import Image, ImageDraw
 
 from rotatek.engine.engine import Engine
 from rotatek.page import server
+from rotatek.page.binding import MODEL_WORK, VISITORS
 from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Example, Model
@@ -55,14 +59,32 @@ def picture_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def address(service: Service, picture_file: Path) -> Iterator[str]:
-    """The whole page, served with the product's own launch settings."""
-    examples = [Example(picture_file, "A square", ("Which colour?",))]
-    page = build(PageContext(service, examples), server.ASSETS)
+def image() -> Image.Image:
+    """A picture of 24 coloured squares."""
+    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((168, 112))
+
+
+@contextmanager
+def served(service: Service, picture: Path, at_once: int = VISITORS) -> Iterator[tuple[Any, str]]:
+    """The whole page with one example, served with the product's own settings, and its address."""
+    examples = [Example(picture, "A square", ("Which colour?",))]
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setitem(MODEL_WORK, "concurrency_limit", at_once)
+        page = build(PageContext(service, examples), server.ASSETS)
     options = {"prevent_thread_lock": True, "quiet": True, "server_name": "127.0.0.1"}
     _, url, _ = server.launch(page, service, **options)
-    yield url
-    page.close(verbose=False)
+    try:
+        yield page, url
+    finally:
+        page.close(verbose=False)
+
+
+@pytest.fixture(scope="package")
+def address(service: Service, picture_file: Path) -> Iterator[str]:
+    """Where the page is served."""
+    with served(service, picture_file) as (_, url):
+        yield url
 
 
 @pytest.fixture(scope="package")

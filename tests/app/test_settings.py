@@ -26,12 +26,6 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def image() -> Image.Image:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((168, 112))
-
-
 @pytest.mark.parametrize("chosen", SETTINGS, ids=encode)
 def test_settings_survive_widgets_and_text(chosen: Settings) -> None:
     assert settings_of(values_of(chosen)) == chosen

@@ -1,40 +1,30 @@
 """The one sentence and the one number of a column, and its words."""
 
-import threading
-import time
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from rotatek.engine.column import Column
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
 from rotatek.methods.columns import titled
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import Settings
 from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.ask.parting import fidelity
 from rotatek.page.ask.words import words_of
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
-from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
-from tests.tiny import tiny_qwen
 
 SPELLINGS = [
     ("Harbour Café", "harbour cafe", Verdict.DIFFERENT),
     ("Harbour Café", "HARBOUR  café.", Verdict.SPELLING),
     ("20.10", "20.10 ", Verdict.SAME),
     ("20.10", "2010", Verdict.DIFFERENT),
-    ("20.10", "20,10", Verdict.DIFFERENT),
     ("1,204", "1.204", Verdict.DIFFERENT),
     ("£20.10", "20.10", Verdict.DIFFERENT),
     ("-5", "5", Verdict.DIFFERENT),
-    ("10-5", "105", Verdict.DIFFERENT),
-    ("09:42", "0942", Verdict.DIFFERENT),
     ("Open: Monday", "open Monday!", Verdict.SPELLING),
     ("a-b", "ab", Verdict.SPELLING),
     ("", "", Verdict.SAME),
@@ -75,20 +65,6 @@ def test_fidelity_is_agreement_weighed_by_divergence() -> None:
     assert fidelity(column) == pytest.approx((1 + np.exp(-0.5)) / 3)
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
-    vlm = tiny_qwen()
-    made = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
-    yield made
-    made.conversations.clear()
-
-
-@pytest.fixture(scope="module")
-def image() -> Image.Image:
-    noise = np.random.default_rng(3).integers(0, 255, (4, 6, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((168, 112))
-
-
 def run_of(service: Service, image: Image.Image, settings: Settings) -> Run:
     *_, run = service.ask("tiny", image, "Which?", titled(settings, []), 4)
     return run
@@ -116,20 +92,3 @@ def test_a_slider_renews_an_answer_and_nothing_else(service: Service, image: Ima
     talk = run.next("And?", 4)
     (shown,) = asking(site, talk, image)
     assert IN_TALK in shown["status"] and "run" not in shown
-
-
-def test_a_superseded_answer_ends_unseen(service: Service, image: Image.Image) -> None:
-    site, columns = PageContext(service), titled(BASELINE, [CHOSEN])
-    events = AskEvents(site)
-    runs = service.ask("tiny", image, "Which?", columns, 256, "me")
-    shown: list[dict] = []
-    worker = threading.Thread(target=lambda: shown.extend(events._stream(lambda: runs, "…")))
-    worker.start()
-    while not service.busy():
-        time.sleep(0.002)
-    started = time.monotonic()
-    service.replace_run("me")
-    worker.join(10)
-    assert not worker.is_alive() and time.monotonic() - started < 5
-    assert "run" not in shown[-1] and shown[-1]["ask"]["interactive"]
-    service.replace_run("nobody")

@@ -1,7 +1,6 @@
 """A third-party package: a channel method and a token pruner, each with an option.
 
-`test_registered.py` copies this file out of the repository and registers it there by entry points;
-no test imports it from here.
+`test_registered.py` copies this file out of the repository and registers it there by entry points.
 """
 
 from dataclasses import dataclass
@@ -25,20 +24,13 @@ class Loudest(ChannelMethod):
     colour: ClassVar[str] = "#7a4fb5"
 
     keep: float = option(
-        0.25,
-        "Channel sparsity",
-        "share of each head's loudest Key channels that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_channels",
-        place="main",
-    )
+        0.25, "Channel sparsity", "share of each head's loudest Key channels that stays, in (0, 1]",
+        kind="fraction", key="keep_channels", place="main",
+    )  # fmt: skip
     norm: str = choice(
-        "two",
-        "Norm of a channel",
-        "what makes a channel loud: the sum of its numbers, or of their squares",
-        [("one", "sum"), ("two", "sum of squares")],
-        key="loudness_norm",
-    )
+        "two", "Norm of a channel", "the sum of a channel's numbers, or of their squares",
+        [("one", "sum"), ("two", "sum of squares")], key="loudness_norm",
+    )  # fmt: skip
 
     def compress(self, states: LayerStates) -> Store:
         """Store k channels of the Keys, and which ones they are."""
@@ -60,22 +52,13 @@ class Stride(TokenPruner):
     colour: ClassVar[str] = "#a0552d"
 
     keep: float = option(
-        1.0,
-        "Token sparsity",
-        "share of the visual tokens that stays, in (0, 1]",
-        kind="fraction",
-        key="keep_tokens",
-        place="main",
-    )
+        1.0, "Token sparsity", "share of the visual tokens that stays, in (0, 1]", kind="fraction",
+        key="keep_tokens", place="main",
+    )  # fmt: skip
     phase: float = option(
-        0.5,
-        "Where to begin",
-        "where in the first stretch the first token is taken",
-        kind="number",
-        low=0.0,
-        high=1.0,
-        key="stride_phase",
-    )
+        0.5, "Where to begin", "where in the first stretch the first token is taken",
+        kind="number", low=0.0, high=1.0, key="stride_phase",
+    )  # fmt: skip
 
     def rank(self, seen: Attended) -> Tensor:
         """No row is worth more than another."""
