@@ -14,7 +14,6 @@ from transformers.cache_utils import DynamicCache
 from rotatek import errors
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
@@ -174,19 +173,3 @@ def test_a_stored_conversation_goes_on_as_if_it_had_stayed(
     over = errors.ConversationOver.sentence
     assert _refusal(engine, refused, "one more?") == over == _refusal(engine, kept, "one more?")
     kept.close()
-
-
-def test_what_is_no_stored_conversation_is_refused(
-    engine: Engine, picture: Picture, tmp_path: Path
-) -> None:
-    conversation, _ = _begun(engine, picture)
-    with pytest.raises(errors.CacheNotStorable):
-        conversation.save(tmp_path / "several")
-    (cache,) = [c.cache for c in conversation.columns if c.name == "RotateK"]
-    assert isinstance(cache, RotateKCache)
-    cache.save(tmp_path / "cache alone")
-    with pytest.raises(errors.CacheFileForeign, match=r"RotateKCache\.load"):
-        Conversation.load(tmp_path / "cache alone", engine.vlm)
-    conversation.close()
-    with pytest.raises(errors.CacheNotStorable):
-        conversation.save(tmp_path / "closed")

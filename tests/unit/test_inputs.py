@@ -345,15 +345,6 @@ def test_first_frame_of_an_animation(format: str) -> None:
     assert np.abs(np.subtract(corner(open_image(data)), (255, 0, 0))).max() <= 4
 
 
-def test_large_transparent_picture_in_bounded_strips() -> None:
-    """Several strips are put together without a seam."""
-    image = Image.linear_gradient("L").resize((3000, 3000)).convert("RGBA")
-    image.putalpha(128)
-    got = np.asarray(open_image(image))[:, 0, 0].astype(int)
-    assert got[0] == pytest.approx(127, abs=2) and got[-1] == pytest.approx(255, abs=2)
-    assert (np.diff(got) >= 0).all()
-
-
 def test_the_callers_image_is_left_alone() -> None:
     image = plain(40, 30, "RGBA")
     image.info["dpi"] = (72, 72)
@@ -425,16 +416,6 @@ def test_request_without_images(picture: Callable[..., Image.Image]) -> None:
 def test_bad_answer_length(value: object, picture: Callable[..., Image.Image]) -> None:
     with pytest.raises(errors.SettingError, match="max_new_tokens must be a whole number from 1"):
         make_request(picture(), "What?", value)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "history",
-    [7, ["ab cd ef"], [("q",)], [("q", 3)], [("q", "a" * 500_000)]],
-    ids=["number", "text", "half a turn", "not text", "too long"],
-)
-def test_bad_history(history: object, picture: Callable[..., Image.Image]) -> None:
-    with pytest.raises(errors.HistoryInvalid):
-        make_request(picture(), "What?", 8, history)  # type: ignore[arg-type]
 
 
 DAMAGES = st.tuples(st.integers(0, 120), st.sampled_from([0, 1, 127, 128, 254, 255]))

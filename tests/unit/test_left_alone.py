@@ -74,28 +74,6 @@ def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
     return model.generate(**inputs, **with_cache(model, cache), **GREEDY)
 
 
-def written(model: PreTrainedModel) -> list[Any]:
-    """Everything that may be written to a model: of each module its class, names, values that are
-    no parts of it, and hooks. What `generate` itself remembers is left out."""
-    found: list[Any] = [model.config.to_dict(), model.generation_config.to_dict()]
-    for name, module in model.named_modules():
-        own = {key: value for key, value in vars(module).items() if key != "rope_deltas"}
-        parts = {key: dict(part) for key, part in own.items() if isinstance(part, dict)}
-        others = {key: id(value) for key, value in own.items() if key not in parts}
-        found.append((name, type(module), list(own), parts, others))
-    return found
-
-
-def pickled(model: PreTrainedModel) -> bytes | None:
-    """A model as bytes; None where transformers' own hooks on it forbid that."""
-    model.base_model.rope_deltas = None  # of the latest prompt of Qwen's models
-    try:
-        return pickle.dumps(model)
-    except AttributeError as error:
-        assert "output_capturing_hook" in str(error)
-        return None
-
-
 def assert_same(one: Any, other: Any) -> None:
     """Equal outputs of a model, down to the last bit."""
     assert one.keys() == other.keys()
@@ -142,19 +120,16 @@ def test_nothing_is_written_to_a_model(
     vlm = FAMILIES[family]()
     inputs, model = asked(vlm, picture), untouched(vlm, attention)
     model.generate(**inputs, **GREEDY)  # transformers leaves hooks of its own on some
-    untold, kinds = sorted(vars(model)), [type(module) for module in model.modules()]
-    cache = RotateKCache(model, inputs, Settings.of(smaller=16))
-    assert sorted(vars(model)) == untold and [type(one) for one in model.modules()] == kinds
-    assert not any(map(is_hooked, model.modules()))
-    before, data = written(model), pickled(model)
-    model.generate(**inputs, **with_cache(model, cache), **GREEDY)
-    assert cache.bytes().shared > 0  # output metrics, which live beside the model
+    before = [(type(one), sorted(vars(one))) for one in model.modules()]
+    used(model, inputs, smaller=16)
+    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules()]
     used(model, inputs, tokens="fastv", keep_tokens=0.5)
     with pytest.raises((TypeError, ValueError)):  # no tensor at all
         model(**with_cache(model, RotateKCache(model, inputs, Settings())))
-    assert written(model) == before and pickled(model) == data
+    assert [(type(one), sorted(vars(one))) for one in model.modules()] == before
+    assert hooks == [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    assert not any(map(is_hooked, model.modules()))
     made = copy.deepcopy(model)
-    assert [one[:3] for one in written(made)[2:]] == [one[:3] for one in before[2:]]
     assert torch.equal(used(made, inputs), used(model, inputs))
     files = []
     for number, one in enumerate((model, untouched(vlm, attention))):
@@ -191,17 +166,6 @@ def test_a_model_may_change_its_attention(picture: Picture) -> None:
     assert len(out.attentions) == 4
     assert out.attentions[0].shape[-1] == inputs["input_ids"].shape[1]
     assert torch.equal(used(model, inputs), first)
-
-
-def test_a_plain_call_inside_a_failed_one_of_ours_is_plain_again(picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, model = asked(vlm, picture), untouched(vlm, "eager")
-    cache = RotateKCache(model, inputs, Settings.of(channels="full"))
-    with torch.no_grad():
-        with pytest.raises((TypeError, ValueError)):  # no tensor at all
-            model(**with_cache(model, cache))
-        assert len(model(**inputs, output_attentions=True).attentions) == 4
-        model.generate(**inputs, **with_cache(model, cache), **GREEDY)
 
 
 def test_threads_share_a_model(picture: Picture) -> None:
@@ -316,20 +280,6 @@ def test_a_cache_is_used_again_for_this_prompt_and_another(
         held, alone = (storage_bytes(t for _, t in each.tensors()) for each in (cache, own))
         assert held == alone
         cache.reset()
-
-
-def test_a_cache_of_marked_rows_is_used_again(picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    visual = inputs["mm_token_type_ids"].bool()
-    cache = RotateKCache(model, {"visual": visual}, Settings.of(keep_channels=0.25))
-    first = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
-    cache.reset()
-    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **GREEDY), first)
-    other = asked(vlm, picture, "a longer question, is it not?")
-    cache.reset()
-    with pytest.raises(ModeUnsupported, match="the one the cache was made for"):
-        model.generate(**other, **with_cache(model, cache), **GREEDY)
 
 
 @pytest.mark.parametrize("how", ["prompt", "assistant"])
@@ -540,8 +490,6 @@ def test_a_copy_of_a_model_on_several_gpus_is_said(picture: Picture) -> None:
     cache = RotateKCache(model, inputs, Settings())
     with pytest.raises(ModeUnsupported, match="DataParallel"):
         model._replicate_for_data_parallel()(**inputs, **with_cache(model, cache))
-    one = torch.nn.DataParallel(model)  # where there is one device, or none
-    assert one(**inputs, **with_cache(model, cache)).logits.shape[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -649,20 +597,6 @@ def test_a_cache_works_under_autocast(options: dict[str, Any], picture: Picture)
         assert used(model, inputs, **options).shape[1] == inputs["input_ids"].shape[1] + 5
 
 
-def test_a_copied_cache_goes_its_own_way(picture: Picture) -> None:
-    vlm = tiny_llava()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    cache = RotateKCache(model, inputs, Settings.of(smaller=4))
-    first = model.generate(**inputs, **with_cache(model, cache), **GREEDY)
-    ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
-    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    said = [
-        model.generate(**given, **with_cache(model, one), **GREEDY)
-        for one in (copy.deepcopy(cache), cache)
-    ]
-    assert torch.equal(*said)
-
-
 @pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"smaller": 4}])
 def test_gradients_go_through_a_call_after_others_in_inference_mode(
     options: dict[str, Any], picture: Picture
@@ -682,14 +616,6 @@ def test_gradients_go_through_a_call_after_others_in_inference_mode(
         model(**more, **with_cache(model, cache)).logits.sum().backward()
         weight = model.get_decoder().layers[0].self_attn.q_proj.weight
         assert weight.grad is not None and weight.grad.norm() > 0
-
-
-def test_a_cache_may_be_made_for_a_part_of_the_model(picture: Picture) -> None:
-    vlm = tiny_llava()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    said = used(model, inputs)
-    cache = RotateKCache(model.model, inputs, Settings.of(keep_channels=0.25))
-    assert torch.equal(model.generate(**inputs, **with_cache(model, cache), **GREEDY), said)
 
 
 @pytest.mark.parametrize("part", ["model", "in place"])

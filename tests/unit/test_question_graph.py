@@ -205,29 +205,6 @@ def test_adapters_that_are_attached_later_can_be_switched(
     assert len(recorded) == 2 * once
 
 
-def test_several_questions_to_one_cache(
-    vlm: VisionLanguageModel, cache: RotateKCache, recorded: list[RecordedGraph]
-) -> None:
-    """Between them it decodes; its text outgrows what was reserved for the first one."""
-    said = []
-    for how in (eager, None):
-        own, position, found = cache.fork(20), cache.notes.next_position, []
-        for turn, length in enumerate((20, 1, 1, 1, 40, 1, 120, 9)):
-            if how is None or length == 1:
-                logits, _ = feed(vlm, words(length, turn), position, own)
-            else:
-                with how():
-                    logits, _ = feed(vlm, words(length, turn), position, own)
-            found.append(logits)
-            position = position + length
-            if length == 1:
-                own.make_growing()
-        said.append(found)
-    for one, other in zip(*said, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
-    assert replays(recorded)
-
-
 def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exception) -> None:
     """Let some of the attention calls from here on fail, after the text has grown."""
     plain: Any = vars(prefill_layer)["attend"]

@@ -93,19 +93,6 @@ def test_full_width_is_plain_transformers(vlm: VisionLanguageModel, picture: Pic
         assert cache.bytes().total == storage_bytes(tensors)
 
 
-def test_a_batch_is_its_singles(vlm: VisionLanguageModel, picture: Picture) -> None:
-    settings = Settings.of(keep_channels=0.5)
-    prompts = [asked(vlm, picture(90, 60, seed=i), QUESTION * (i + 1)) for i in range(3)]
-    batch = collate(prompts)
-    cache = RotateKCache(vlm.model, batch.inputs(), settings)
-    tokens, logits = answered(vlm, batch, cache)
-    for row, single in enumerate(prompts):
-        alone = RotateKCache(vlm.model, single.inputs(), settings)
-        own, found = answered(vlm, single, alone)
-        assert [step[row] for step in tokens] == [step[0] for step in own]
-        assert torch.allclose(logits[:, row], found[:, 0], atol=5e-2)
-
-
 def test_generate_follows_the_window(
     vlm: VisionLanguageModel, picture: Picture, recorded: list[RecordedGraph]
 ) -> None:
