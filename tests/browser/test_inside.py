@@ -14,7 +14,7 @@ from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
 
-REDRAW_MS = 1500  # a busy machine's bar; the README has the measured figure
+REDRAW_MS = 1500  # a busy machine's bar
 CLOCK = (
     "() => { window.clock = {moved: 0, drawn: 0, rounds: 0};"
     " document.addEventListener('input', () => { clock.moved = performance.now() }, true);"
