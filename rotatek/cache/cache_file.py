@@ -76,7 +76,7 @@ class Draft:
     def __init__(
         self, model: PreTrainedModel, content: Mapping[str, Any], owner: str | None = None
     ) -> None:
-        _zstandard()
+        coder()
         rows: dict[str, list[Tensor]] = {}
         tree, found, told, used = *_as_tree(dict(content)), list[Any](), dict[str, int]()
         for tensor, use in found:
@@ -131,7 +131,7 @@ class Draft:
 def packed(rows: Mapping[str, Tensor], head: str) -> bytes:
     """Numbers and a text as a file has them."""
     threads = torch.get_num_threads()
-    packer = _zstandard().ZstdCompressor(level=LEVEL, write_checksum=True, threads=threads)
+    packer = coder().ZstdCompressor(level=LEVEL, write_checksum=True, threads=threads)
     return bytes(packer.compress(save(dict(rows), {NAME: head})))
 
 
@@ -175,7 +175,7 @@ def read(
 
 def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The rows of numbers of a file, and what its metadata says; refusals as of `read`."""
-    library = _zstandard()
+    library = coder()
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -208,8 +208,12 @@ def _tensor(row: Tensor, name: str, start: int, shape: list[int]) -> Tensor:
     return found if name.split()[1] == HELD else found.clone()
 
 
-def _zstandard() -> Any:
-    """The coder's library, which not every installation has."""
+def coder() -> Any:
+    """The library that packs files.
+
+    Raises:
+        CompressorMissing: where it is not installed.
+    """
     try:
         return importlib.import_module("zstandard")
     except ImportError as error:

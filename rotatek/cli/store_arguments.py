@@ -32,6 +32,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
             if possible.
     """
     from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+    from rotatek.cache.cache_file import coder  # noqa: PLC0415
     from rotatek.pictures.pictures import Pictures, bytes_of  # noqa: PLC0415
     from rotatek.pictures.store import PictureStore  # noqa: PLC0415
 
@@ -41,6 +42,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
     except StoreForeign:
         if not new:
             raise
+    coder()
     memory = bytes_of("--memory", getattr(args, "memory", MEMORY))
     disk = getattr(args, "disk", None)
     settings = _settings(described, given(args))

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.cache.cache_file import Draft
+from rotatek.cache.cache_file import Draft, coder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.engine import Engine
 from rotatek.errors import (
@@ -109,6 +109,7 @@ class Pictures:
     Raises:
         SettingError: for a text that is no number of bytes, or another `weigh_by`.
         TextBeforePicture: for a model whose chat template cannot be cut.
+        CompressorMissing: for a folder, without the package zstandard.
         UserError: of `PictureStore`, for a folder that does not fit.
     """
 
@@ -121,6 +122,8 @@ class Pictures:
         disk: int | str | None = None,
         weigh_by: str = "questions",
     ) -> None:
+        if folder is not None:
+            coder()  # said before a model is loaded, and once
         self.memory = bytes_of("memory", memory)
         self.disk = None if disk is None else bytes_of("disk", disk)
         self.engine = model if isinstance(model, Engine) else Engine(model)

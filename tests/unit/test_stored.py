@@ -25,6 +25,7 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.pictures import Pictures
 from tests.families import EVERY
 from tests.fixtures import Picture, half
 from tests.greedy import decode
@@ -260,8 +261,13 @@ def test_without_the_coder_a_sentence_says_what_to_install(
     qwen: VisionLanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(errors.CompressorMissing, match="rotatek\\[store\\]"):
-        RotateKCache.load(tmp_path / "any", qwen.model)
+    for use in (
+        lambda: RotateKCache.load(tmp_path / "any", qwen.model),
+        lambda: Pictures("pocket", folder=tmp_path / "store"),
+    ):
+        with pytest.raises(errors.CompressorMissing, match="rotatek\\[store\\]"):
+            use()
+    assert not (tmp_path / "store").exists()
 
 
 TYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.bfloat16, torch.float64)
