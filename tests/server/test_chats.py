@@ -40,7 +40,7 @@ from tests.server.conftest import (
     uri,
     user,
 )
-from tests.unit.test_pdf import drawn, pdf_of, written
+from tests.unit.test_pdf import drawn, pdf_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -79,18 +79,16 @@ def test_a_stream_is_the_answer_in_pieces(client: openai.OpenAI, picture: Pictur
     assert ends == first
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_stop_text_ends_the_answer(client: openai.OpenAI, picture: Picture, stream: bool) -> None:
-    whole = texts(ask(client, asked(picture(seed=2)), max_tokens=40))[0]
+def test_a_stop_text_ends_the_answer(client: openai.OpenAI, picture: Picture) -> None:
+    messages = asked(picture(seed=2))
+    whole = texts(ask(client, messages, max_tokens=40))[0]
     stop = whole[3:5]
-    given = {"stop": [stop, "never said"], "stream": stream, "max_tokens": 40}
-    reply = ask(client, asked(picture(seed=2)), **given)
-    if stream:
-        (told,) = streamed(reply)
-        found = told.text, told.reason
-    else:
-        found = texts(reply)[0], reply.choices[0].finish_reason
-    assert len(stop) == 2 and found == (whole[: whole.index(stop)], "stop")
+    given = {"stop": [stop, "never said"], "max_tokens": 40}
+    cut = ask(client, messages, **given)
+    (told,) = streamed(ask(client, messages, stream=True, **given))
+    want = whole[: whole.index(stop)], "stop"
+    assert len(stop) == 2 and (told.text, told.reason) == want
+    assert (texts(cut)[0], cut.choices[0].finish_reason) == want
 
 
 def test_an_answer_that_just_fits_is_complete(client: openai.OpenAI, picture: Picture) -> None:
@@ -106,8 +104,6 @@ def test_an_answer_that_just_fits_is_complete(client: openai.OpenAI, picture: Pi
     exact = ask(client, messages, max_tokens=tokens)
     assert exact.choices[0].finish_reason == "stop" and texts(exact) == texts(whole)
     assert exact.usage.total_tokens == whole.usage.total_tokens
-    cut = ask(client, messages, max_tokens=tokens - 1)
-    assert cut.choices[0].finish_reason == "length"
     (told,) = streamed(ask(client, messages, max_tokens=tokens - 1, stream=True))
     assert told.reason == "length"
 
@@ -153,11 +149,6 @@ def test_a_follow_up_goes_on_from_its_own_cache_once(
     cold = ask(client, second)
     assert not cold.rotatek["warm"], "the cache was given away, and has gone on since"
     assert cold.usage.prompt_tokens_details.cached_tokens == cold.usage.visual_tokens
-    for other in (
-        [*asked(picture(seed=4)), *second[1:]],
-        [*second, said("not what it said"), second[-1]],
-    ):
-        assert not ask(client, other).rotatek["warm"]
 
 
 def test_only_the_very_same_chat_is_warm(client: openai.OpenAI, picture: Picture) -> None:
@@ -167,21 +158,13 @@ def test_only_the_very_same_chat_is_warm(client: openai.OpenAI, picture: Picture
     others: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
         ([system, user(text("What is it?"), image(shown))], {}),  # white space
         ([{"role": "system", "content": "Be long."}, first[1]], {}),
-        ([first[1]], {}),
-        ([user(text("Be brief.")), first[1]], {}),
         ([system, user(image(shown), text("What  is it?"))], {}),
         ([system, user(text("What  is it?"), image(shown, detail="low"))], {}),
-        (first, {"extra_body": {"rotatek": {"max_pixels": 60_000}}}),
         (first, {"extra_body": {"rotatek": {"keep_channels": 0.75}}}),
         ([system, user(text("What  is it?"), image(picture(seed=61)))], {}),
     ]
     answer, last = said(texts(ask(client, first))[0]), user(text("And?"))
-    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
-    others += [
-        ([*first, said(answer["content"] + "!")], {}),
-        ([*first, answer | {"tool_calls": [call]}], {}),
-        ([*first, answer, {"role": "system", "content": "x"}], {}),
-    ]
+    others.append(([*first, said(answer["content"] + "!")], {}))
     for before, more in others:
         turns = [answer] if before[-1]["role"] == "user" else []
         assert not ask(client, [*before, *turns, last], **more).rotatek["warm"]
@@ -263,7 +246,7 @@ def test_eight_programs_read_their_own_code_word() -> None:
 # -- chats without a picture --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["llava_next", "qwen3_5", "gemma4", "other"])
+@pytest.mark.parametrize("family", ["qwen3_5", "other"])
 def test_an_answer_to_texts_is_the_models_own(family: str) -> None:
     """Greedy tokens of every family are those of transformers' `generate` on the same ids."""
     vlm = tiny_other() if family == "other" else EVERY[family]()
@@ -281,14 +264,6 @@ def test_an_answer_to_texts_is_the_models_own(family: str) -> None:
     told = [token for token in plain[0, ids.shape[1] :].tolist() if token not in vlm.stop_ids]
     assert [event.token_id for event in events if isinstance(event, Token)] == told
     assert done.metrics["kv_bytes"] == done.metrics["kv_bytes_full"]  # type: ignore[union-attr]
-
-
-def test_usage_of_texts_has_no_image_tokens(client: openai.OpenAI) -> None:
-    reply = ask(client, [user("Hello?")])
-    usage = reply.usage
-    assert texts(ask(client, [user(text("Hello?"), text(""))])) == texts(reply) != [""]
-    assert usage.prompt_tokens_details.image_tokens == usage.visual_tokens == 0
-    assert usage.kv_bytes == usage.kv_bytes_full > 0 and usage.completion_tokens == 8
 
 
 def test_a_template_that_wants_a_picture_is_a_sentence(vlm: VisionLanguageModel) -> None:
@@ -361,22 +336,12 @@ def test_pages_of_a_pdf_are_pictures(client: openai.OpenAI, two: bytes) -> None:
     assert ask(client, [*first, *turns]).rotatek["warm"]
 
 
-ENCRYPTED = written(
-    [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Count 0 /Kids [] >>",
-     b"<< /Filter /Standard /V 1 /R 2 /O (" + b"x" * 32 + b") /U (" + b"y" * 32 + b") /P -4 >>"],
-    b"/Encrypt 3 0 R /ID [(a) (a)] ",
-)  # fmt: skip
-
-
 def test_files_that_cannot_be_read_are_a_sentence(client: openai.OpenAI, monkeypatch: Any) -> None:
     two_pages = document(data_of(drawn(b"", pages=2)))
     for parts, kind in (
-        ([document(data_of(ENCRYPTED))], errors.PdfEncrypted),
         ([document(data_of(b"%PDF-1.7\n" + b"x" * 99))], errors.PdfDamaged),
         ([document(data_of(drawn(b"", pages=9)))], errors.PdfManyPages),
-        ([{"type": "file", "file": {"filename": "a.pdf"}}], errors.FileNotGiven),
         ([document("https://example.org/a.pdf")], errors.FileNotGiven),
-        ([document("")], errors.FileNotGiven),
         ([document(7)], errors.FileNotGiven),
     ):
         error = refused(client, [user(text("What?"), *parts)])

@@ -220,13 +220,11 @@ LONG: Final = "x" * 400_001
 LARGE: Final = uri(Image.new("1", (3000, 3000)))
 BAD_MESSAGES: list[tuple[Any, type[errors.UserError], str]] = [
     ([], errors.MessagesUnreadable, "messages"),
-    ("hello", errors.MessagesUnreadable, "messages"),
     (["hello"], errors.MessagesUnreadable, "messages[0]"),
     ([*CHAT, said("x")], errors.MessagesUnreadable, "messages"),
     ([*CHAT, {"role": "critic", "content": "x"}], errors.MessagesUnreadable, "messages[1]"),
     ([*CHAT, {"role": "user"}], errors.MessagesUnreadable, "messages[1]"),
     ([{"role": "assistant", "tool_calls": [{}]}, *CHAT], errors.MessagesUnreadable, "messages[0]"),
-    ([user({"type": "input_audio"})], errors.PartUnsupported, "messages[0].content[0]"),
     ([user({"type": "video_url"})], errors.PartUnsupported, "messages[0].content[0]"),
     ([user({"type": "file"})], errors.FileNotGiven, "messages[0].content[0].file"),
     ([user({"type": "text"})], errors.MessagesUnreadable, "messages[0].content[0]"),
@@ -239,13 +237,10 @@ BAD_MESSAGES: list[tuple[Any, type[errors.UserError], str]] = [
     ([{"role": "system", "content": LONG}, *CHAT], errors.SystemDoesNotFit, "messages"),
     ([*CHAT, said(LONG), *CHAT], errors.HistoryDoesNotFit, "messages"),
     (asked("https://example.org/a.png"), errors.ImageNotData, FIRST),
-    (asked("http://127.0.0.1/"), errors.ImageNotData, FIRST),
     (asked("file:///etc/passwd"), errors.ImageNotData, FIRST),
-    (asked("assets/a.png"), errors.ImageNotData, FIRST),
     (asked("data:image/png,abc"), errors.NotAnImage, FIRST),
     (asked("data:image/png;base64,!!"), errors.ImageDamaged, FIRST),
     (asked("data:image/png;base64,"), errors.ImageMissing, FIRST),
-    (asked("data:image/png;base64,aGVsbG8="), errors.NotAnImage, FIRST),
     (asked(ADDRESS[:-60]), errors.ImageDamaged, FIRST),
     (asked("data:image/png;base64," + "A" * 42_000_000), errors.ImageTooLarge, FIRST),
     ([*CHAT, CHAT[0] | said("")|{"content": [SHOWN]}, *CHAT], errors.ImageOutOfPlace,
@@ -333,16 +328,11 @@ LINES: Final = base64.encodebytes(PNG).decode()
 WAYS: Final = [
     f"data:image/png;base64,{LINES}",
     f"data:image/png;base64,\t {PLAIN[:9]} \f\v{PLAIN[9:]}\n\n",
-    f"data:image/png;base64,{PLAIN.rstrip('=')}",
-    f"data:image/png;base64,{PLAIN.rstrip('=')}====",
     f"data:image/png;base64,{SAFE.rstrip('=')}",
     f"data:text/plain;charset=utf-8;base64,{PLAIN}",
     f"data:,{PLAIN}",
-    f"data:base64,{PLAIN}",
     f"data:image/png; base64,{PLAIN}",
-    f"data:image/png;name=a.png;base64,{PLAIN}",
     f"DATA:IMAGE/PNG;BASE64,{PLAIN}",
-    f"\n data:image/png;base64,{PLAIN}",
     f"data:image/png;base64,{quote(LINES, safe='')}",
     f"data:image/png,{quote(PNG)}",
 ]
@@ -353,18 +343,13 @@ def test_a_picture_is_read_by_its_content(way: str) -> None:
     assert file_of({"url": way}) == file_of(way) == PNG
 
 
-@pytest.mark.parametrize(
-    "data", ["!!", "A", "AAAAA", "AA=A", PLAIN[:-9] + "é" + PLAIN[-8:], "\udce9", "A" * 5 + "%zz"]
-)
+@pytest.mark.parametrize("data", ["!!", "AAAAA", "AA=A", PLAIN[:-9] + "é" + PLAIN[-8:], "\udce9"])
 def test_what_is_no_base64_is_refused_in_a_sentence(data: str) -> None:
     with pytest.raises(errors.ImageDamaged, match="base64 cannot be read"):
         file_of({"url": f"data:image/png;base64,{data}"})
 
 
-@pytest.mark.parametrize(
-    "address", ["", "http://x/a.png", "data:", "data:image/png;base64", None, 7, [], {"url": 1}],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("address", ["", "http://x/a.png", "data:", None, {"url": 1}], ids=str)
 def test_nothing_is_fetched(address: object) -> None:
     with pytest.raises(errors.ImageNotData):
         file_of(address)
