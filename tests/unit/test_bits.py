@@ -21,7 +21,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
-from rotatek.methods.channels.bits import LayerGroup, importance_of
+from rotatek.methods.channels.bits import LayerGroup, measured
 from rotatek.methods.channels.store import Store
 from rotatek.methods.columns import title_of
 from rotatek.methods.settings import Settings
@@ -109,7 +109,7 @@ def test_rates_are_what_errors_do_to_the_output() -> None:
     """Random errors of logits and of Values move the output by what the rates say."""
     own = states(0, [150], text=0, dtype=torch.float32)
     generator = torch.Generator().manual_seed(1)
-    seen, size = importance_of(LayerGroup([own])), 1e-2
+    sides, size = measured(LayerGroup([own]), "paper").sides, 1e-2
     flat = own.queries.unflatten(1, (HEADS, GROUP)).flatten(2, 3)  # [1, Hkv, G W, d]
     scores = flat @ own.keys.mT * D**-0.5
     plain = scores.softmax(-1) @ own.values
@@ -120,8 +120,8 @@ def test_rates_are_what_errors_do_to_the_output() -> None:
         outs = (scores + noise).softmax(-1) @ own.values, scores.softmax(-1) @ worse
         for row, out in enumerate(outs):
             moved[row] += (out - plain).square().sum(-1).mean((0, 2)) / size**2 / 64
-    torch.testing.assert_close(moved[0], seen.key_rate[0], rtol=0.1, atol=0)
-    torch.testing.assert_close(moved[1], D * seen.value_rate[0], rtol=0.1, atol=0)
+    torch.testing.assert_close(moved[0], sides[0].rate[0], rtol=0.1, atol=0)
+    torch.testing.assert_close(moved[1], D * sides[1].rate[0], rtol=0.1, atol=0)
 
 
 def test_what_changes_no_score_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:

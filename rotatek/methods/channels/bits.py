@@ -12,8 +12,7 @@ for the channels that got bits; a row's scale and its channel's step are one num
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -133,21 +132,13 @@ class MomentStats(NamedTuple):
     rate: Tensor
 
     @property
-    def form(self) -> Hashable:
-        """Equal for sides that can be joined."""
-        return self.mean.device, self.mean.shape[1:], self.metric is None
-
-    @classmethod
-    def joined(cls, sides: Sequence[Self]) -> Self:
-        """The samples of sides of one form, in order."""
-        if len(sides) == 1:
-            return sides[0]
-        means, covariances, metrics, rates = zip(*sides, strict=True)
-        metric = None
-        if metrics[0] is not None:
-            into, back = zip(*metrics, strict=True)
-            metric = torch.cat(into), torch.cat(back)
-        return cls(torch.cat(means), torch.cat(covariances), metric, torch.cat(rates))
+    def in_metric(self) -> Tensor:
+        """The covariance in the metric."""
+        if self.metric is None:
+            return self.covariance
+        into, _ = self.metric
+        dense = into.dim() == self.covariance.dim()
+        return into @ self.covariance @ into if dense else rotation.weighted(self.covariance, into)
 
 
 class BitBases(NamedTuple):
@@ -164,139 +155,17 @@ class BitBases(NamedTuple):
     variance: Tensor
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Layers alike and their measurements.
 
-    shares: [n, 1, N] of `token_shares`; sides: of Keys, of Values.
+    shares: [n, 1, N] of `token_shares`; lengths: [layers, B] visual tokens; sides: of Keys, of
+    Values.
     """
 
     layers: LayerGroup
     shares: Tensor
+    lengths: Tensor
     sides: tuple[MomentStats, MomentStats]
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """[layers, B] visual tokens."""
-        return self.layers.of("lengths").view(len(self.layers.parts), -1)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Groups whose layers are taken together, n samples of all of them; tokens may differ, and the
-    number and width of heads may not."""
-
-    groups: Sequence[Measured]
-
-    @property
-    def width(self) -> int:
-        """d of a head."""
-        return self.sides[0].mean.shape[-1]
-
-    @cached_property
-    def layers(self) -> LayerGroup:
-        """All layers, of which only what has no tokens may be joined."""
-        each = [group.layers for group in self.groups]
-        return LayerGroup(
-            [p for one in each for p in one.parts], [p for one in each for p in one.places]
-        )
-
-    @cached_property
-    def sides(self) -> list[MomentStats]:
-        """Keys' and Values'."""
-        return [
-            MomentStats.joined(each) for each in zip(*(g.sides for g in self.groups), strict=True)
-        ]
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """[layers, B] visual tokens."""
-        return joined([group.lengths for group in self.groups], 0)
-
-    def demand(self, energy: Tensor, place: torch.device) -> BitDemand:
-        """What the layers may gain, of channels' energy [2, n, Hkv, c], falling; place: where the
-        budget is divided."""
-        rate = torch.stack([side.rate for side in self.sides])
-        loss = (energy * rate[..., None]).unflatten(1, self.lengths.shape)  # [2, layers, B, ...]
-        loss = loss.to(place).permute(1, 2, 0, 3, 4)
-        return BitDemand(loss, self.lengths.to(place), COLUMN_EXTRA + self.width)
-
-    def tiles(self) -> Tensor:
-        """Tiles of tokens of every layer, on the CPU."""
-        return torch.tensor([-(-part.keys.shape[2] // TILE) for part in self.layers.parts])
-
-    def budget(self, smaller: float) -> Tensor:
-        """[B] bytes for digits and columns that make the visual tokens `smaller` times smaller.
-
-        Every prompt has those that it would have alone: it is not charged for tokens that fill it
-        up, nor for a layer in which a window leaves it none.
-        """
-        _, heads, _, d = self.layers.parts[0].keys.shape
-        itemsize = self.layers.parts[0].keys.element_size()
-        whole = 2 * heads * d * itemsize * self.lengths.sum(0, dtype=torch.float64)
-        head = d * itemsize + HEAD_BYTES
-        return whole / smaller - (self.lengths > 0).sum(0) * (2 * heads * head + 4)
-
-    def slices(self) -> Iterator[tuple[Measured, slice]]:
-        """Every group with its samples."""
-        first = 0
-        for group in self.groups:
-            yield group, slice(first, first := first + len(group.shares))
-
-    def rows(self) -> Iterator[slice]:
-        """Every group's layers among the batch's."""
-        first = 0
-        for group in self.groups:
-            yield slice(first, first := first + len(group.lengths))
-
-
-class Importance(NamedTuple):
-    """Importance in some layers, B of them all together.
-
-    mass: [B, N] mean attention of the window's queries in all heads, at most one in all.
-    key_rate, value_rate: [B, Hkv] squared error of the output, relative to the residual stream,
-        for a unit of variance.
-    """
-
-    mass: Tensor
-    key_rate: Tensor
-    value_rate: Tensor
-
-
-def importance_of(layers: LayerGroup, window: Window | None = None) -> Importance:
-    """Importance in layers of one form, computed once.
-
-    A head's output is o = sum_n p_n v_n. To first order, an error e_n of token n's logit moves it
-    by p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different tokens are
-    independent, so their squared sizes in the output projection's metric add up:
-        logits of variance E:       E * sum_n p_n^2 |v_n - o|^2   (`key_rate` a unit of variance)
-        Values of squared error X:  X * sum_n p_n^2               (`value_rate`)
-    Their quotient is the exchange rate between bits of Keys and bits of Values. The effect of such
-    an error on later layers depends on the residual stream: both rates are divided by a power of
-    its squared size there. Otherwise a model's first layers, where it is small, would get too few.
-    Where a norm follows the output projection, as in Gemma, an error is as much
-    larger or smaller as the output is behind it.
-
-    window: the queries and what they attend to, of these layers, if known.
-    """
-
-    def make() -> Importance:
-        seen, stream, gain = (
-            window or window_of(layers),
-            layers.known("stream"),
-            layers.known("gain"),
-        )
-        heads = seen.keys.shape[1]
-        mass, spread, squares = window_attention(seen)
-        real = seen.alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
-        count = real * (seen.queries.shape[1] // heads)
-        over = count if gain is None else count / gain.clamp(min=1e-30)[:, None]
-        if stream is not None:
-            size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
-            over = over * size.pow(STREAM_POWER)
-        return Importance(mass / (heads * count), spread / over, squares / over)
-
-    return layers.cached("looks", make)
 
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
@@ -308,23 +177,60 @@ def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
     return (weight / weight.sum(-1, keepdim=True).clamp(min=1e-30))[:, None]
 
 
-def window_of(layers: LayerGroup) -> Window:
-    """The last queries of layers alike and all that they see, joined."""
-    of, texts = layers.of, [part.text for part in layers.parts if part.text is not None]
-    metric = metric_of(layers)
-    return Window(
-        of("queries"),
-        of("window_alive"),
-        of("keys"),
-        of("values"),
-        of("lengths"),
-        _joined_text(texts) if texts else None,
-        None if metric is None else metric[0],
-    )
+def measured(layers: LayerGroup, weighting: str) -> Measured:
+    """Moments and rates of layers alike, of Keys and of Values; nothing waits.
+
+    The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
+    projection's where it is known.
+
+    A head's output is o = sum_n p_n v_n. To first order, an error e_n of token n's logit moves it
+    by p_n e_n (v_n - o), and an error x_n of its Value by p_n x_n. Errors of different tokens are
+    independent, so their squared sizes in the output projection's metric add up:
+        logits of variance E:       E * sum_n p_n^2 |v_n - o|^2   (the Keys' rate a unit of E)
+        Values of squared error X:  X * sum_n p_n^2               (the Values')
+    Their quotient is the exchange rate between bits of Keys and bits of Values. The effect of such
+    an error on later layers depends on the residual stream: both rates are divided by a power of
+    its squared size there. Otherwise a model's first layers, where it is small, would get too few.
+    Where a norm follows the output projection, as in Gemma, an error is as much
+    larger or smaller as the output is behind it.
+    """
+    shares, keys, values = layers.cached("moments", lambda: _moments(layers))
+    if weighting == "none":  # the same for all channels, so that heads stay comparable
+        weights = keys.metric[0].square().mean(-1, keepdim=True).sqrt().expand_as(keys.mean)
+        keys = keys._replace(metric=(weights, weights.reciprocal()))
+    lengths = layers.of("lengths").view(len(layers.parts), -1)
+    return Measured(layers, shares, lengths, (keys, values))
 
 
-def _joined_text(texts: Sequence[Text]) -> Text:
+def _moments(layers: LayerGroup) -> tuple[Tensor, MomentStats, MomentStats]:
+    """Shares, and both sides by the logits' metric."""
+    of, metric = layers.of, None
+    known = [part.value_metric for part in layers.parts if part.value_metric is not None]
+    if known:  # S of the output projections and its inverse, [n, Hkv, d, d]
+        root, inverse = (layers.spread(each) for each in zip(*known, strict=True))
+        metric = root, inverse
+    queries, alive, keys, values = (of(n) for n in ("queries", "window_alive", "keys", "values"))
+    lengths, text = of("lengths"), _joined_text([part.text for part in layers.parts if part.text])
+    seen = Window(queries, alive, keys, values, lengths, text, metric and metric[0])
+    mass, spread, squares = window_attention(seen)
+    heads, stream, gain = keys.shape[1], layers.known("stream"), layers.known("gain")
+    real = alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
+    count = real * (queries.shape[1] // heads)
+    over = count if gain is None else count / gain.clamp(min=1e-30)[:, None]
+    if stream is not None:
+        size = (stream.float().square().sum((2, 3)) / real).clamp(min=1e-30)
+        over = over * size.pow(STREAM_POWER)
+    shares = token_shares(mass / (heads * count), lengths)
+    weights = rotation.logit_weights(queries, heads, alive)
+    own, work = (weights, weights.reciprocal()), rotation.weighted_moments
+    both = MomentStats(*work(keys, shares), own, spread / over)
+    return shares, both, MomentStats(*work(values, shares), metric, squares / over)
+
+
+def _joined_text(texts: Sequence[Text]) -> Text | None:
     """Layers' texts as one layer's: those with a window may hold fewer tokens."""
+    if not texts:
+        return None
     lengths = [text.lengths for text in texts if text.lengths is not None]
     M = max(text.keys.shape[2] for text in texts)
     states = zip(*((text.keys, text.values) for text in texts), strict=True)
@@ -332,69 +238,6 @@ def _joined_text(texts: Sequence[Text]) -> Text:
         joined([pad(each, (0, 0, 0, M - each.shape[2])) for each in parts], 0) for parts in states
     )
     return Text(keys, values, joined(lengths, 0) if lengths else None)
-
-
-def metric_of(layers: LayerGroup) -> tuple[Tensor, Tensor] | None:
-    """S of the output projections and its inverse, [n, Hkv, d, d]; None where not known."""
-    known = [part.value_metric for part in layers.parts if part.value_metric is not None]
-    if not known:
-        return None
-    root, inverse = zip(*known, strict=True)
-    return layers.cached("metric", lambda: (layers.spread(root), layers.spread(inverse)))
-
-
-def moments(
-    layers: LayerGroup, weighting: str = "paper", window: Window | None = None
-) -> tuple[MomentStats, MomentStats]:
-    """Means, covariances and rates of layers alike, of Keys and of Values; nothing waits.
-
-    The metric of Keys is the logits', unweighted if so `weighting`; that of Values the output
-    projection's where it is known. window: `window_of` the layers, if the caller has it.
-    """
-    window = window or window_of(layers)
-    seen, shares = importance_of(layers, window), shares_of(layers, window)
-    heads, work = window.keys.shape[1], rotation.weighted_moments
-    weights = rotation.logit_weights(window.queries, heads, window.alive)
-    if weighting == "none":  # the same for all channels, so that heads stay comparable
-        weights = weights.square().mean(-1, keepdim=True).sqrt().expand_as(weights)
-    mean, covariance = layers.cached("key moments", lambda: work(window.keys, shares))
-    keys = MomentStats(mean, covariance, (weights, weights.reciprocal()), seen.key_rate)
-    mean, covariance = layers.cached("value moments", lambda: work(window.values, shares))
-    return keys, MomentStats(mean, covariance, metric_of(layers), seen.value_rate)
-
-
-def shares_of(layers: LayerGroup, window: Window | None = None) -> Tensor:
-    """`token_shares` of layers alike, worked out once."""
-    lengths = layers.of("lengths") if window is None else window.lengths
-    return layers.cached(
-        "shares", lambda: token_shares(importance_of(layers, window).mass, lengths)
-    )
-
-
-def in_metric(side: MomentStats) -> Tensor:
-    """A side's covariance [n, Hkv, d, d] in its metric."""
-    if side.metric is None:
-        return side.covariance
-    into, _ = side.metric
-    dense = into.dim() == side.covariance.dim()
-    return into @ side.covariance @ into if dense else rotation.weighted(side.covariance, into)
-
-
-def find_axes(sides: Sequence[MomentStats], columns: int) -> BitBases:
-    """The axes of Keys and Values, all from one solve.
-
-    Args:
-        sides: both, of one form.
-        columns: c.
-    """
-    found = rotation.ordered_basis(
-        torch.cat([in_metric(side).flatten(0, 1) for side in sides]), columns
-    )
-    grid = 2, *sides[0].rate.shape
-    basis, variance = (part.unflatten(0, grid) for part in found)
-    turns = [turned(one, side.metric) for one, side in zip(basis, sides, strict=True)]
-    rows, scale = rounded(torch.stack([back for _, back in turns]))
-    return BitBases([forward for forward, _ in turns], rows, scale, variance)
 
 
 def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
@@ -416,14 +259,25 @@ def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor,
     return into[..., None] * basis, basis.mT * back[..., None, :]
 
 
-def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows [..., c, d] as int8 [..., c, d] in units of scale [..., c]."""
+def find_axes(sides: Sequence[MomentStats], columns: int) -> BitBases:
+    """The axes of Keys and Values, all from one solve.
+
+    Args:
+        sides: both, of one form.
+        columns: c.
+    """
+    every = torch.cat([side.in_metric.flatten(0, 1) for side in sides])
+    found = rotation.ordered_basis(every, columns)
+    basis, variance = (part.unflatten(0, (2, *sides[0].rate.shape)) for part in found)
+    turns = [turned(one, side.metric) for one, side in zip(basis, sides, strict=True)]
+    rows = torch.stack([back for _, back in turns])
     if rows.device.type == "cpu":  # a seventh of the time there, and one launch more elsewhere
         largest = rows.abs().amax(-1)
     else:
         largest = torch.linalg.vector_norm(rows, float("inf"), -1)
     scale = (largest / 127).clamp(min=1e-30)
-    return (rows / scale[..., None]).round_().to(torch.int8), scale
+    rows = (rows / scale[..., None]).round_().to(torch.int8)
+    return BitBases([forward for forward, _ in turns], rows, scale, variance)
 
 
 def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) -> list[Packed]:
@@ -433,80 +287,100 @@ def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) ->
         layers: in order; heads may differ in width, and layers in tokens and device.
         smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
             is stored for them.
-        weighting: of `moments`.
+        weighting: of `measured`.
     """
     most = TOGETHER
     if not all(has_window_kernel(states.keys) for states in layers):
         # plain PyTorch writes scores in float32; a processor's cache holds less, uncopied
         most //= 256 if layers[0].keys.device.type == "cpu" else 8
     groups = []
-    for group in in_groups(layers, most):
-        window = window_of(group)
-        sides = moments(group, weighting, window)
-        groups.append(Measured(group, shares_of(group, window), sides))
+    for alike in in_groups(layers, most):
+        groups.append(measured(alike, weighting))
         pause()
-    place = groups[0].shares.device
-    alike: dict[Hashable, list[Measured]] = {}
-    for one in groups:
-        alike.setdefault(tuple(side.form for side in one.sides), []).append(one)
-    batches = [Batch(each) for each in alike.values()]
-    axes = [find_axes(batch.sides, _columns(batch.width, smaller)) for batch in batches]
-    pairs = zip(batches, axes, strict=True)
-    claims = [batch.demand(found.variance, place) for batch, found in pairs]
-    budget = torch.stack([batch.budget(smaller).to(place) for batch in batches]).sum(0)
-    depths = [found.permute(2, 0, 1, 3, 4) for found in allot_bytes(claims, budget)]
-    levels = [GRANULE * counts_of(each.flatten(0, 2)) for each in depths]  # [2 n, Hkv, 4]
+    axes = [find_axes(group.sides, _columns(group.sides, smaller)) for group in groups]
+    levels = _allotted(groups, axes, smaller)
     counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
     made: dict[int, Packed] = {}
-    for batch, found, own, table in zip(batches, axes, levels, tables, strict=True):
+    for group, found, own, table in zip(groups, axes, levels, tables, strict=True):
         pause()
-        planes = _planes(batch, found, own.to(batch.sides[0].mean.device), table)
-        means = {"mean": batch.sides[0].mean, "value_mean": batch.sides[1].mean}
-        parts = zip(batch.layers.places, batch.layers.parts, batch.layers.split(means), strict=True)
-        for (number, states, mean), keys, values in zip(
-            parts, planes[: len(planes) // 2], planes[len(planes) // 2 :], strict=True
-        ):
-            made[number] = Packed(keys, values, states.keys.shape[2], states.lengths, **mean)
-    return [made[number] for number in range(len(layers))]
+        planes = _planes(group, found, own.to(group.shares.device), table)
+        keys, values = planes[: len(planes) // 2], planes[len(planes) // 2 :]
+        means = group.layers.split({"mean": group.sides[0].mean, "value_mean": group.sides[1].mean})
+        every = zip(group.layers.places, group.layers.parts, keys, values, means, strict=True)
+        for place, states, key, value, mean in every:
+            made[place] = Packed(key, value, states.keys.shape[2], states.lengths, **mean)
+    return [made[place] for place in range(len(layers))]
 
 
-def _columns(d: int, smaller: float) -> int:
+def _allotted(groups: Sequence[Measured], axes: Sequence[BitBases], smaller: float) -> list[Tensor]:
+    """Channels of each group with a digit of each level, [2 n, Hkv, 4] int32, on one device.
+
+    Every prompt has the bytes that it would have alone: it is not charged for tokens that fill it
+    up, nor for a layer in which a window leaves it none.
+    """
+    device = groups[0].shares.device
+    claims, whole, fixed = [], list[Tensor](), list[Tensor]()
+    for group, found in zip(groups, axes, strict=True):
+        keys, lengths = group.layers.parts[0].keys, group.lengths.to(device)
+        heads, d, itemsize = keys.shape[1], keys.shape[3], keys.element_size()
+        rate = torch.stack([side.rate for side in group.sides])
+        loss = (found.variance * rate[..., None]).unflatten(1, lengths.shape)
+        loss = loss.to(device).permute(1, 2, 0, 3, 4)  # [layers, B, 2, Hkv, c]
+        claims.append(BitDemand(loss, lengths, COLUMN_EXTRA + d))
+        whole.append(2 * heads * d * itemsize * lengths.sum(0, dtype=torch.float64))
+        fixed.append((lengths > 0).sum(0) * (2 * heads * (d * itemsize + HEAD_BYTES) + 4))
+    budget = torch.stack(whole).sum(0) / smaller - torch.stack(fixed).sum(0)
+    depths = allot_bytes(claims, budget)
+    depths = [each.permute(2, 0, 1, 3, 4).flatten(0, 2) for each in depths]
+    return [GRANULE * counts_of(each) for each in depths]
+
+
+def _columns(sides: Sequence[MomentStats], smaller: float) -> int:
     """Columns of a basis that are worked out for so many times fewer bytes."""
+    d = sides[0].mean.shape[-1]
     return min(d, max(CAP, int(WIDE_CAP * d))) if smaller >= CAPPED else d
 
 
-def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:
+def _planes(group: Measured, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:
     """Every layer's Keys, then every layer's Values.
 
     Args:
-        batch: of the layers.
+        group: the layers.
         axes: their channels.
         levels: [2 n, Hkv, 4], as `Planes` counts.
         counts: the same on the CPU, [2 n * Hkv, 4].
     """
     _, n, heads, c = axes.variance.shape
-    device, many = levels.device, 2 * len(batch.layers.parts)
+    parts, device = group.layers.parts, levels.device
+    many, tiles = 2 * len(parts), -(-parts[0].keys.shape[2] // TILE)
     widths, granules = counts[:, 0].long(), counts.sum(-1).long() // GRANULE
-    words = granules.view(2, many // 2, -1) * batch.tiles()[:, None] * GRANULE**2
-    first = joined([_starts(words[:, rows].flatten(1)) for rows in batch.rows()], 1)
-    tables = torch.stack(
-        [each.flatten() for each in (first, _starts(words), _starts(widths.view(many, -1)))]
-    )
-    tables = to_device(tables, device).view(3, 2 * n, heads)
-    data, steps = _packed(batch, axes, levels, tables[0], words, int(widths.max()))
+    words = granules.view(many, -1) * tiles * GRANULE**2
+    places = _starts(words.view(2, -1)), _starts(words), _starts(widths.view(many, -1))
+    tables = to_device(torch.stack([each.flatten() for each in places]), device)
+    tables = tables.view(3, 2 * n, heads)
+    # kernels pass over what a head has not, and a slice would be copied
+    w = c if levels.is_cuda else int(widths.max())
+    data: list[Tensor] = []
+    steps: list[Tensor] = []
+    for which, side in enumerate(group.sides):
+        own = slice(which * n, (which + 1) * n)
+        along = axes.forward[which][..., :w], axes.variance[which][..., :w]
+        sizes = words.view(2, len(parts), -1)[which].sum(1).tolist()
+        channels = Channels(side.mean, *along, levels[own])
+        found = _packed(group, which, channels, tables[0][own], sum(sizes))
+        data += found[0].split(sizes)
+        steps.append(found[1])
     row = torch.arange(int(widths.sum())) + torch.repeat_interleave(
         torch.arange(2 * n * heads) * c - _starts(widths), widths
     )
     row = to_device(row, device)
-    scale, w = axes.scale, steps.shape[-1]
-    scale = scale * steps if w == scale.shape[-1] else pad(scale[..., :w] * steps, (0, c - w))
+    scale = axes.scale * pad(torch.stack(steps), (0, c - w))
     sizes = widths.view(many, -1).sum(1).tolist()
     ranked: dict[str, Sequence[Tensor]] = {"data": data, "steps": scale.flatten()[row].split(sizes)}
     each = {"counts": levels, "offsets": tables[1].clone(), "starts": tables[2].int()}
     ranked["basis"] = axes.rows.flatten(0, 3)[row].split(sizes)
-    samples = 2 * n // many
-    ranked |= {name: layered(tensor, samples) for name, tensor in each.items()}
+    ranked |= {name: layered(tensor, 2 * n // many) for name, tensor in each.items()}
     widest = granules.view(many, -1).amax(1).tolist()
     return [
         Planes(**{name: own[number] for name, own in ranked.items()}, widest=most)
@@ -515,42 +389,10 @@ def _planes(batch: Batch, axes: BitBases, levels: Tensor, counts: Tensor) -> lis
 
 
 def _packed(
-    batch: Batch, axes: BitBases, levels: Tensor, places: Tensor, words: Tensor, w: int
-) -> tuple[list[Tensor], Tensor]:
-    """Digits of every layer's Keys, then of its Values, and the steps of their channels.
-
-    Args:
-        batch: of which each group is packed by itself.
-        axes: of the batch.
-        levels: [2 n, Hkv, 4].
-        places: [2 n, Hkv], where heads begin in the digits of their group.
-        words: of every head, [2, layers, B * Hkv] on the CPU.
-        w: channels of the widest head.
-
-    Returns:
-        data of each layer, and steps [2, n, Hkv, w].
-    """
-    if levels.is_cuda:  # kernels pass over what a head has not, and a slice would be copied
-        w = axes.variance.shape[-1]
-    data: list[Tensor] = []
-    steps: list[Tensor] = []
-    n = len(levels) // 2
-    for which, side in enumerate(batch.sides):
-        own = slice(which * n, (which + 1) * n)
-        every = side.mean, axes.forward[which][..., :w], axes.variance[which][..., :w], levels[own]
-        for (group, samples), rows in zip(batch.slices(), batch.rows(), strict=True):
-            channels = Channels(*(part[samples] for part in every))
-            sizes = words[which, rows].sum(1).tolist()
-            found = _group_packed(group, which, channels, places[own][samples], sum(sizes))
-            data += found[0].split(sizes)
-            steps.append(found[1])
-    return data, joined(steps, 0).unflatten(0, (2, n))
-
-
-def _group_packed(
     group: Measured, which: int, channels: Channels, places: Tensor, words: int
 ) -> tuple[Tensor, Tensor]:
-    """A group's digits, `words` of them with heads at `places`, and the steps of its channels."""
+    """The digits of a group's Keys or Values, `words` of them with heads at `places`, and the steps
+    of their channels [n, Hkv, w]."""
     states = group.layers.of(("keys", "values")[which])
     given = (channels, group.shares[:, 0], group.lengths.flatten())
     steps = solve("steps_of", states, *given)
