@@ -25,7 +25,7 @@ from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.health import report_of
-from rotatek.service.listening import check_address, own_uploads, past_proxies
+from rotatek.service.listening import own_uploads, past_proxies
 from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.service.service import Service
 
@@ -152,13 +152,8 @@ def main() -> None:
     """Serve the page and load the first model while visitors read it.
 
     Raises:
-        UserError: where it cannot listen, or keep what visitors send.
+        UserError: where what visitors send cannot be kept.
     """
-    host, port = (os.environ.get(f"GRADIO_SERVER_{name}") for name in ("NAME", "PORT"))
-    if port and not port.isdecimal():
-        raise errors.SettingError("GRADIO_SERVER_PORT", "a whole number", port)
-    # gradio takes the next port where one is taken, and says so
-    check_address(host or "127.0.0.1", int(port or 0), taken=False)
     past_proxies()
     own_uploads()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -178,13 +178,34 @@ class ChatApp:
 
     async def _answer(self, call: Call, owner: str, send: Send) -> str:
         """Compute one call's answers, and send them; the status for the meters."""
-        engine = await asyncio.to_thread(self.service.engine, call.model)
-        call = await asyncio.to_thread(fitted, call, engine)
+        stream = Stream(send, _noted(call)) if call.stream else None
+        try:
+            engine = await asyncio.to_thread(self.service.engine, call.model)
+            call = await asyncio.to_thread(fitted, call, engine)
+            reply = Reply(call, engine.room, engine.lookahead)
+            if stream is not None:
+                stream.headers = _noted(call)
+            await self._told(reply, engine, owner, stream)
+        except Exception as error:
+            if stream is None or not await stream.has_begun():
+                raise  # an ordinary refusal
+            status, said = error_of(error)
+            await stream.tell(sse(said), DONE, more=False)
+            return str(status)
+        finally:
+            if stream is not None:
+                stream.close()
+        if stream is None:
+            await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
+        return "200"
+
+    async def _told(
+        self, reply: Reply, engine: Engine, owner: str, stream: "Stream | None"
+    ) -> None:
+        """Compute one call's answers, and stream them where it asks for that."""
+        call, stop, watch = reply.call, engine.flag(), RequestMetrics(self.meters)
         for name in call.ignored:
             self.meters.ignored.labels(label_of(name)).inc()
-        reply, stop = Reply(call, engine.room, engine.lookahead), engine.flag()
-        watch, noted = RequestMetrics(self.meters), _noted(call)
-        stream = Stream(send, noted) if call.stream else None
         told = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)
         try:
             async with contextlib.aclosing(told):
@@ -203,21 +224,10 @@ class ChatApp:
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
             if stream is not None:
                 await stream.tell(*reply.end(), more=False)
-        except Exception as error:
-            if stream is None or not await stream.has_begun():
-                raise  # an ordinary refusal
-            status, said = error_of(error)
-            await stream.tell(sse(said), DONE, more=False)
-            return str(status)
         finally:
-            if stream is not None:
-                stream.close()
             watch.end()
             if self.service.on_lost is not None and not engine.health().able:
                 self.service.on_lost()
-        if stream is None:
-            await _send(send, JSONResponse(reply.whole(), headers=noted))
-        return "200"
 
     def _begin(self, reply: Reply, engine: Engine, owner: str, stop: StopFlag) -> Iterator[Event]:
         """The events of a call whose turn has come."""
@@ -282,12 +292,11 @@ class Stream:
 
     Args:
         send: to the client.
-        headers: beside those of every stream.
+        headers: beside those of every stream; they may change until the head is sent.
     """
 
     def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
-        self._send = send
-        self._head = [*STREAMED, *((name.encode(), own.encode()) for name, own in headers.items())]
+        self._send, self.headers = send, headers
         self._has_head, self._told = False, asyncio.Event()
         self._waiting = asyncio.ensure_future(self._wait())
 
@@ -314,7 +323,9 @@ class Stream:
     async def _body(self, body: bytes, *, more: bool) -> None:
         if not self._has_head:
             self._has_head = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": self._head})
+            own = ((name.encode(), value.encode()) for name, value in self.headers.items())
+            head = [*STREAMED, *own]
+            await self._send({"type": "http.response.start", "status": 200, "headers": head})
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ refused with the field's name.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -93,10 +94,12 @@ KNOWN: Final = frozenset(NEUTRAL) | {
 }  # fmt: skip
 
 
-PICTURED: Final = frozenset({  # where other APIs have pictures, which an answer must not miss
-    "images", "image", "image_url", "image_urls", "input_image", "attachments", "files", "file",
-    "file_data", "documents", "media", "video", "videos",
-})  # fmt: skip
+# In names of fields where other APIs have pictures and files, which an answer must not miss.
+PICTURED: Final = re.compile(
+    r"(?:^|_|\b)(image|img|picture|photo|screenshot|attachment|file|document|media|video)s?(?:$|_)"
+    r"|multi_?modal", re.IGNORECASE,
+)  # fmt: skip
+BRIEF: Final = 32  # characters of a text that is no file
 
 
 class Ignored:
@@ -130,7 +133,10 @@ def check_unread(name: str, value: Any, place: str = "") -> None:
     Raises:
         SettingError: `param` is the field.
     """
-    if name in PICTURED and value:
+    held = (
+        len(value) > BRIEF if isinstance(value, str) else isinstance(value, dict | list) and value
+    )
+    if held and PICTURED.search(re.sub("([A-Z])", r"_\1", name)):
         field = f"{place}.{name}" if place else name
         raise SettingError(field, "left out: pictures are read as parts of type image_url", value)
 

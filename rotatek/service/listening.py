@@ -1,5 +1,6 @@
 """Where a server listens: checked before a model is loaded, and reached past proxies."""
 
+import errno
 import os
 import socket
 import tempfile
@@ -9,6 +10,7 @@ from rotatek.errors import SettingError, UserError
 
 LOOPBACK: Final = "localhost,127.0.0.1,::1"
 UPLOADS: Final = "GRADIO_TEMP_DIR"
+ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def check_address(host: str, port: int, *, taken: bool = True) -> None:
@@ -35,6 +37,8 @@ def check_address(host: str, port: int, *, taken: bool = True) -> None:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
         except OSError as error:
+            if error.errno in ABSENT and len(found) > 1:
+                continue  # such as ::1 of localhost, where there is no IPv6
             reason = (error.strerror or type(error).__name__).lower()
             raise UserError(
                 f"Port {port} of {host} cannot be listened at: {reason}. Give another one."
@@ -44,7 +48,8 @@ def check_address(host: str, port: int, *, taken: bool = True) -> None:
 def past_proxies() -> None:
     """Let this process and its children reach this machine itself, whatever proxy there is."""
     for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
+        given = os.environ.get(name, "").strip()
+        os.environ[name] = given if given == "*" else ",".join(filter(None, (given, LOOPBACK)))
 
 
 def own_uploads() -> None:
@@ -55,9 +60,12 @@ def own_uploads() -> None:
     """
     who = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
     usual = os.path.join(tempfile.gettempdir(), f"rotatek-page-{who}")
-    folder = os.environ.setdefault(UPLOADS, usual)
+    folder = os.environ.get(UPLOADS) or usual
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
+        if folder == usual and who not in (os.stat(usual).st_uid, os.environ.get("USERNAME")):
+            folder = tempfile.mkdtemp(prefix="rotatek-page-")  # somebody else made that one
+        os.environ[UPLOADS] = folder
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

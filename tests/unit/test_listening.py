@@ -59,6 +59,20 @@ def test_a_server_that_cannot_start_says_why(
     assert says in err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [("PORT", "80000", "The port must be"), ("PORT", "", "GRADIO_SERVER_PORT must be"),
+     ("PORT", "http", "GRADIO_SERVER_PORT must be"), ("NAME", "nowhere.invalid", "no address")],
+)  # fmt: skip
+def test_a_page_that_cannot_listen_says_why(
+    name: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv(f"GRADIO_SERVER_{name}", value)
+    assert command.main(["page"]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_models_have_names_that_tell_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +112,9 @@ def test_this_machine_is_reached_past_proxies(monkeypatch: pytest.MonkeyPatch) -
     listening.past_proxies()
     assert os.environ["NO_PROXY"].startswith("example.org,")
     assert urllib.request.proxy_bypass("127.0.0.1") and urllib.request.proxy_bypass("localhost")
+    monkeypatch.setenv("no_proxy", "*")
+    listening.past_proxies()
+    assert urllib.request.proxy_bypass("example.net")
 
 
 @pytest.mark.slow
