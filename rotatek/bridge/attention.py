@@ -28,13 +28,13 @@ from rotatek.bridge.fitness import (
     attention_of,
     borrows,
     decoder_layers,
+    lender_of,
     norm_behind,
     number_of,
     refuse_unfit,
     unwrapped,
     window_of,
 )
-from rotatek.bridge.kv_sharing import lender_of
 from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.packed_sequences import Segments, segments_of
 from rotatek.bridge.patch_projection import multiply_patches
@@ -42,45 +42,6 @@ from rotatek.bridge.process_wide import install
 from rotatek.bridge.scope import Call, current_call, is_own, own_calls
 from rotatek.bridge.state_layers import key_layers
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
-
-
-class Layer(Protocol):
-    """A cache layer that travels on a Key tensor and computes its own attention call.
-
-    index: its number among the layers that hold Keys.
-    """
-
-    index: int
-
-    def attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
-    ) -> Tensor:
-        """Run one attention call over this layer's own Keys and Values.
-
-        Args:
-            module: the attention module that calls.
-            query: [B, Hq, T, d].
-            key: [B, Hkv, n, d], what the cache's `update` returned.
-            value: [B, Hkv, n, d].
-            full: runs plain attention over these three.
-
-        Returns:
-            [B, T, Hq, d].
-        """
-        ...
-
-    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """Run a later decoder layer's attention call over these Keys and Values.
-
-        Args:
-            module: the attention module that calls, which has no cache.
-            query: [B, Hq, T, d], of all rows of this forward pass, or of the last ones.
-            full: runs plain attention over what this pass has brought.
-
-        Returns:
-            [B, T, Hq, d].
-        """
-        ...
 
 
 class VisionTap(Protocol):
@@ -194,8 +155,8 @@ def is_watched() -> bool:
     return _QUERIES.get() is not None
 
 
-def tag(key: Tensor, layer: Layer) -> Tensor:
-    """A view of `key` that carries `layer` to the attention function.
+def tag(key: Tensor, layer: Any) -> Tensor:
+    """A view of `key` that carries a `CompressedLayer` to the attention function.
 
     Raises:
         ModeUnsupported: outside a call of ours, where no such function would be asked.
@@ -415,19 +376,15 @@ def _put_hooks(model: PreTrainedModel) -> None:
 
 
 def _is_unwatched(model: nn.Module) -> bool:
-    """Whether no module of a model has hooks of its caller's. They are searched for where any hook
-    was put on anything since they were last looked for: PyTorch numbers all of them."""
+    """Whether no module of a model has hooks of its caller's, nor all of the process. They are
+    searched for where any hook was put on anything since the last time: PyTorch numbers them."""
     latest = RemovableHandle.next_id
     if _UNWATCHED.get(model) != latest:
-        if any(_everywhere()) or any(map(is_hooked, model.modules())):
+        everywhere = _modules._global_forward_pre_hooks or _modules._global_forward_hooks
+        if everywhere or any(map(is_hooked, model.modules())):
             return False
         _UNWATCHED[model] = latest
     return True
-
-
-def _everywhere() -> tuple[Any, ...]:
-    """PyTorch's hooks on all modules of the process."""
-    return _modules._global_forward_pre_hooks, _modules._global_forward_hooks
 
 
 def is_hooked(module: nn.Module) -> bool:

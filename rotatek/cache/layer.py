@@ -52,11 +52,31 @@ class CompressedLayer(CacheLayerMixin):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """As `rotatek.bridge.attention.Layer.attend`."""
+        """Run one attention call over this layer's own Keys and Values.
+
+        Args:
+            module: the attention module that calls.
+            query: [B, Hq, T, d].
+            key: [B, Hkv, n, d], what the cache's `update` returned.
+            value: [B, Hkv, n, d].
+            full: runs plain attention over these three.
+
+        Returns:
+            [B, T, Hq, d].
+        """
 
     @abstractmethod
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """As `rotatek.bridge.attention.Layer.lend`."""
+        """Run a later decoder layer's attention call over these Keys and Values.
+
+        Args:
+            module: the attention module that calls, which has no cache.
+            query: [B, Hq, T, d], of all rows of this forward pass, or of the last ones.
+            full: runs plain attention over what this pass has brought.
+
+        Returns:
+            [B, T, Hq, d].
+        """
 
     @property
     def is_filled(self) -> bool:

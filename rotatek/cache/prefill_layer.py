@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root
-from rotatek.bridge.fitness import window_of
-from rotatek.bridge.kv_sharing import lends
+from rotatek.bridge.fitness import lends, window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
@@ -105,7 +104,7 @@ class PlannedLayer(CompressedLayer):
     ) -> Tensor:
         """Full attention that fills the layer at prefill, compressed attention afterwards.
 
-        Args and result are those of `rotatek.bridge.attention.Layer.attend`.
+        Args and result are those of `CompressedLayer.attend`.
         """
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         self.first, self.each = self.text is None, []
@@ -136,7 +135,7 @@ class PlannedLayer(CompressedLayer):
         return torch.cat(rows, 2).transpose(1, 2)
 
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """As `rotatek.bridge.attention.Layer.lend`: nothing is stored."""
+        """As `CompressedLayer.lend`: nothing is stored."""
         if self.first:
             return full()
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)

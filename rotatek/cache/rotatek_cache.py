@@ -45,7 +45,7 @@ from rotatek.cache.token_plan import (
     layout_of,
     visual_ids,
 )
-from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError, UserError
+from rotatek.errors import CacheNotStorable, ModeUnsupported, SettingError
 from rotatek.methods.settings import USUAL, Settings
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,10 @@ class RotateKCache(RewindableCache):
         count = len(attention_layers(model))
         plan = plan or TokenPlan(layout_of(model, inputs), settings.pruning, count)
         if settings.pruning.stage == "encoder" and "visual" not in inputs:
-            raise _embed_first(settings)
+            raise ModeUnsupported(
+                f"{settings.tokens.label} acts before the language model: embed the prompt with "
+                "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
+            )
         method = settings.channels
         filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
         self._begin(model, settings, plan, filling)
@@ -531,13 +534,6 @@ def _refuse_shards(model: PreTrainedModel, settings: Settings) -> None:
             f"Under tensor parallelism every rank sees its own heads alone, and {how} chooses by "
             "all of them. Choose `keep_channels` without a pruner, or one device map."
         )
-
-
-def _embed_first(settings: Settings) -> UserError:
-    return ModeUnsupported(
-        f"{settings.tokens.label} acts before the language model: embed the prompt with "
-        "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
-    )
 
 
 def cache_bytes(cache: Cache) -> ByteCount:

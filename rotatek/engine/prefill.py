@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from rotatek.bridge.kv_sharing import owners
+from rotatek.bridge.fitness import owners
 from rotatek.bridge.row_layout import Layout
 from rotatek.bridge.state_layers import copied
 from rotatek.cache.prefill_layer import Recorder

@@ -29,7 +29,7 @@ class SideBySideLayer(CompressedLayer):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Attention output [caches, T, Hq, d]; arguments as of `bridge.attention.Layer.attend`."""
+        """Attention output [caches, T, Hq, d]; arguments as of `CompressedLayer.attend`."""
         found = []
         for row, layer in enumerate(self.layers):
             own = slice(row, row + 1)

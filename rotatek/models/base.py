@@ -13,8 +13,7 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.fitness import attention_layers, device_of
-from rotatek.bridge.kv_sharing import kv_shapes
+from rotatek.bridge.fitness import attention_layers, device_of, kv_shapes
 from rotatek.bridge.scope import own_calls
 from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.question_graph import QuestionGraphs

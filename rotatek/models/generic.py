@@ -3,18 +3,18 @@ it. Where its visual tokens lie on the picture is known if the processor's shape
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.language_inputs import language_inputs
 from rotatek.bridge.scope import own_calls
 from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
@@ -24,6 +24,7 @@ KINDS: Final = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 TEXT: Final = ("input_ids", "attention_mask", *KINDS)
 PLACEHOLDERS: Final = ("image_placeholder_token", "image_token", "boi_token")
 AROUND: Final = ("start_", "", "end_")
+_ASKED: Final[ContextVar[bool]] = ContextVar("rotatek_asked", default=False)
 BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 
@@ -264,3 +265,40 @@ def collapsed(ids: Sequence[int], visual: Sequence[int]) -> tuple[list[int], lis
             runs.append(1)
         short.append(token)
     return short, runs
+
+
+class _Reached(Exception):
+    """Carries a call's arguments out of the forward pass."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__()
+        self.given = given
+
+
+def language_inputs(model: PreTrainedModel, forward: Callable[[], Any]) -> dict[str, Any]:
+    """The keyword arguments of the language model's call in a forward pass, which ends there.
+
+    Other threads' calls go on as ever.
+
+    Args:
+        model: of transformers.
+        forward: runs its forward pass.
+
+    Returns:
+        `inputs_embeds`, `position_ids`, and whatever else the model's class adds.
+    """
+    handle = model.get_decoder().register_forward_pre_hook(_stop, prepend=True, with_kwargs=True)
+    token = _ASKED.set(True)
+    try:
+        forward()
+    except _Reached as reached:
+        return reached.given
+    finally:
+        _ASKED.reset(token)
+        handle.remove()
+    return {}
+
+
+def _stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    if _ASKED.get():
+        raise _Reached(kwargs)

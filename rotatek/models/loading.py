@@ -148,9 +148,15 @@ def load(
         raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
     except (OSError, ValueError, ImportError) as exc:
         if isinstance(exc, ImportError) or LACKS in str(exc):
-            raise _lacking(checkpoint.label) from exc
+            raise ModelUnsupported(
+                f"The processor of {checkpoint.label} needs a package that is not installed, most "
+                "often torchvision. Install it, or choose one of the families that "
+                "`python -m rotatek info` lists."
+            ) from exc
         raise incomplete(checkpoint.name) from exc
-    _find_template(tokenizer, Path(source))
+    kept = Path(source, "chat_template.json")  # where older checkpoints have it
+    if not tokenizer.chat_template and kept.exists():
+        tokenizer.chat_template = json.loads(kept.read_text(encoding="utf-8"))["chat_template"]
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
     vlm.check()
     if vlm.device.type == "cuda":
@@ -158,24 +164,9 @@ def load(
     return vlm
 
 
-def _lacking(label: str) -> UserError:
-    """The fault of a processor whose package is not installed."""
-    return ModelUnsupported(
-        f"The processor of {label} needs a package that is not installed, most often torchvision. "
-        "Install it, or choose one of the families that `python -m rotatek info` lists."
-    )
-
-
 def _checkpoint(model: str) -> Checkpoint:
     """A registered one, or a folder or hub id."""
     return CHECKPOINTS.get(model) or Checkpoint(shown(model), shown(model), model)
-
-
-def _find_template(tokenizer: Any, folder: Path) -> None:
-    """Give the tokenizer the chat template that older checkpoints keep beside their processor."""
-    file = folder / "chat_template.json"
-    if not tokenizer.chat_template and file.exists():
-        tokenizer.chat_template = json.loads(file.read_text(encoding="utf-8"))["chat_template"]
 
 
 def _dtype(device: str) -> torch.dtype:

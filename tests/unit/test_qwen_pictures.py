@@ -13,7 +13,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
-from rotatek.models.patches import patches_of
+from rotatek.models.qwen import patches_of
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen
 
