@@ -25,7 +25,6 @@ from .reference import (
     Unsupported,
     Visual,
     attend_reference,
-    heads_as_samples,
 )
 from .samples import sample, sample_elementwise, sample_packed, sample_window
 from .window_attention_reference import Window, window_attention_plain
@@ -123,10 +122,6 @@ def run(work: str, plain: Callable[..., Any], device: torch.device, *given: Any)
 def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor:
     """Decode attention; see `kernels.reference.attend_reference` for shapes."""
     several = q.shape[2] != 1
-    if visual is not None and visual.lengths is not None and visual.lengths.dim() > 1:
-        if several or isinstance(visual, Packed):
-            return attend_reference(q, visual, text, scale)
-        return attend(*heads_as_samples(q, visual, text), scale).view(q.shape)
     if visual is not None and not visual.tokens:
         visual = None
     if isinstance(visual, Packed):

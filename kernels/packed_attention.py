@@ -65,16 +65,15 @@ def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
 def _load_rows(
     p_basis, p_steps, start, count, n0, n1, n2,
     FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    EIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Rows of the basis from slot FIRST on, and their steps times 4^level; zeros beyond `count`.
+    """Rows of the basis from slot FIRST on, as words of two channels [16 SLOTS, DP / 2], and their
+    steps times 4^level; zeros beyond `count`.
 
-    A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on. int8 rows come
-    as words of two channels (EIGHT): [16 SLOTS, DP / 2].
+    A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on.
     """
-    WORDS: tl.constexpr = D // 2 if EIGHT else D
+    WORDS: tl.constexpr = D // 2
     o_r = tl.arange(0, 16 * SLOTS)
-    o_d = tl.arange(0, DP // 2 if EIGHT else DP)
+    o_d = tl.arange(0, DP // 2)
     slot = FIRST + o_r // 16
     level = (slot >= n0).to(tl.int32) + (slot >= n0 + n1).to(tl.int32)
     level += (slot >= n0 + n1 + n2).to(tl.int32)
@@ -109,37 +108,29 @@ def _ask_for_rows(
 
 
 @triton.jit
-def _turn(b_rows, b_steps, b_x, b_even, b_odd, b_scale, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
+def _turn(b_rows, b_steps, b_even, b_odd, b_scale, WIDEN: tl.constexpr):
     """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
-    b_zero = tl.zeros([b_rows.shape[0], b_x.shape[1]], tl.float32)
-    if EIGHT:
-        b_r0, b_r1 = pair(b_rows, WIDEN)
-        b_y = _multiply(b_r0, b_even, b_zero, WIDEN)
-        b_y = _multiply(b_r1, b_odd, b_y, WIDEN) * b_scale[None, :]
-    else:
-        b_y = dot(b_rows, b_x, b_zero, tl.float32, "tf32x3", WIDEN)
+    b_r0, b_r1 = pair(b_rows, WIDEN)
+    b_y = tl.zeros([b_rows.shape[0], b_even.shape[1]], tl.float32)
+    b_y = _multiply(b_r0, b_even, b_y, WIDEN)
+    b_y = _multiply(b_r1, b_odd, b_y, WIDEN) * b_scale[None, :]
     return b_y * b_steps[:, None]
 
 
 @triton.jit
-def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, EIGHT: tl.constexpr, WIDEN: tl.constexpr):
-    """Adds a block's sums [16 SLOTS, GP], turned into the output's basis.
-
-    Of int8 rows the even channels to b_up0 and the odd ones to b_up1; else all to b_up0.
-    """
+def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, WIDEN: tl.constexpr):
+    """Adds a block's sums [16 SLOTS, GP], turned into the output's basis: even channels to b_up0,
+    odd ones to b_up1."""
     b_acc = b_acc * b_steps[:, None]
-    if EIGHT:
-        b_r0, b_r1 = pair(b_rows, WIDEN)
-        b_y, b_scale = _unit(b_acc)
-        b_high = b_y.to(tl.float16)
-        b_low = (b_y - b_high.to(tl.float32)).to(tl.float16)
-        b_zero = tl.zeros([b_r0.shape[1], b_acc.shape[1]], tl.float32)
-        b_y = _multiply(tl.trans(b_r0), b_high, b_zero, WIDEN)
-        b_up0 += _multiply(tl.trans(b_r0), b_low, b_y, WIDEN) * b_scale[None, :]
-        b_y = _multiply(tl.trans(b_r1), b_high, b_zero, WIDEN)
-        b_up1 += _multiply(tl.trans(b_r1), b_low, b_y, WIDEN) * b_scale[None, :]
-    else:
-        b_up0 = dot(tl.trans(b_rows), b_acc, b_up0, tl.float32, "tf32x3", WIDEN)
+    b_r0, b_r1 = pair(b_rows, WIDEN)
+    b_y, b_scale = _unit(b_acc)
+    b_high = b_y.to(tl.float16)
+    b_low = (b_y - b_high.to(tl.float32)).to(tl.float16)
+    b_zero = tl.zeros([b_r0.shape[1], b_acc.shape[1]], tl.float32)
+    b_y = _multiply(tl.trans(b_r0), b_high, b_zero, WIDEN)
+    b_up0 += _multiply(tl.trans(b_r0), b_low, b_y, WIDEN) * b_scale[None, :]
+    b_y = _multiply(tl.trans(b_r1), b_high, b_zero, WIDEN)
+    b_up1 += _multiply(tl.trans(b_r1), b_low, b_y, WIDEN) * b_scale[None, :]
     return b_up0, b_up1
 
 
@@ -285,7 +276,7 @@ def digits_kernel(
     N, M, spread, text_size, Hkv, G, T, ahead, scale_log2,
     GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
     V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
-    EIGHT: tl.constexpr, BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
     SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
@@ -295,12 +286,11 @@ def digits_kernel(
 
     The first `spread` splits read visual tokens, and text is shared out from the last split on.
     K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
-    heads that need only the first skip the second. R: tiles a group. EIGHT:
-    the bases are int8. SINGLE: the share is everything, and p_acc is the output.
+    heads that need only the first skip the second. R: tiles a group. SINGLE: the share is
+    everything, and p_acc is the output.
     """
     if PDL:
         gdc_launch_dependents()
-    VALUE_WORDS: tl.constexpr = D // 2 if EIGHT else D
     i_s = tl.program_id(0)
     i_bh = tl.program_id(1)
     i_b = i_bh // (Hkv * T)
@@ -348,18 +338,18 @@ def digits_kernel(
             b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
         b_rows1, b_steps1 = _load_rows(
             p_key_basis, p_key_steps, k_start, k_count,
-            k0, k1, k2, 0, K1, D, DP, EIGHT
+            k0, k1, k2, 0, K1, D, DP
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if K2:
             b_rows2, b_steps2 = _load_rows(
                 p_key_basis, p_key_steps, k_start, k_count,
-                k0, k1, k2, K1, K2, D, DP, EIGHT
+                k0, k1, k2, K1, K2, D, DP
             )  # fmt: skip
         if v0 > 0:
             _ask_for_rows(
                 p_value_basis, p_value_steps, v_start, v0 * 16,
-                V1, VALUE_WORDS, WIDEN,
+                V1, D // 2, WIDEN,
             )  # fmt: skip
         b_shift = tl.load(p_value_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
         b_mean = tl.load(p_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
@@ -371,11 +361,11 @@ def digits_kernel(
         b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
         b_even = b_even.to(tl.float16)
         b_odd = b_odd.to(tl.float16)
-        b_q1 = _turn(b_rows1, b_steps1, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
+        b_q1 = _turn(b_rows1, b_steps1, b_even, b_odd, b_scale, WIDEN)
         b_q2 = b_q1
         b_top = tl.max(tl.abs(b_q1), 0)
         if K2:
-            b_q2 = _turn(b_rows2, b_steps2, b_x, b_even, b_odd, b_scale, EIGHT, WIDEN)
+            b_q2 = _turn(b_rows2, b_steps2, b_even, b_odd, b_scale, WIDEN)
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
         b_top = tl.maximum(b_top, 1e-30)
         b_inverse = 1.0 / b_top
@@ -408,22 +398,19 @@ def digits_kernel(
         b_m += -1.5 * b_bias * b_top
         b_rows1, b_steps1 = _load_rows(
             p_value_basis, p_value_steps, v_start, v_count,
-            v0, v1, v2, 0, V1, D, DP, EIGHT
+            v0, v1, v2, 0, V1, D, DP
         )  # fmt: skip
         b_rows2, b_steps2 = b_rows1, b_steps1
         if V2:
             b_rows2, b_steps2 = _load_rows(
                 p_value_basis, p_value_steps, v_start, v_count,
-                v0, v1, v2, V1, V2, D, DP, EIGHT
+                v0, v1, v2, V1, V2, D, DP
             )  # fmt: skip
-        b_up0 = tl.zeros([DP // 2 if EIGHT else DP, GP], tl.float32)
-        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, EIGHT, WIDEN)
+        b_up0 = tl.zeros([DP // 2, GP], tl.float32)
+        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, WIDEN)
         if V2:
-            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, EIGHT, WIDEN)
-        if EIGHT:
-            b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
-        else:
-            b_acc = b_up0
+            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, WIDEN)
+        b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
         b_acc += b_shift[:, None] * b_l[None, :]
         # q . mu adds the same to every visual score
         b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2

@@ -210,11 +210,10 @@ def _launch(
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits)
-    eight = keys.basis.dtype == values.basis.dtype == torch.int8 and d % 2 == 0
     (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G = Hq // Hkv
     digits_kernel[splits, B * T * Hkv](
-        q, visual.lengths, *_tensors(keys, eight), *_tensors(values, eight),
+        q, visual.lengths, *_tensors(keys), *_tensors(values),
         text.keys, text.values, text.lengths,
         visual.mean, visual.value_mean, *partials,
         *q.stride()[:2], q.stride(2) if T > 1 else 0,
@@ -222,7 +221,7 @@ def _launch(
         N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
         GP=max(8, power_of_two(G)), D=d, DP=padded(d),
         K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
-        TT=TYPES[q.dtype], EIGHT=eight, BLOCK_M=config.block_m, STAGES=config.stages,
+        TT=TYPES[q.dtype], BLOCK_M=config.block_m, STAGES=config.stages,
         SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
@@ -248,8 +247,8 @@ def _contiguous(visual: Packed) -> tuple[Packed, bool]:
     return found, True
 
 
-def _tensors(planes: Planes, eight: bool) -> tuple[Tensor | None, ...]:
-    basis = planes.basis.view(torch.int16) if eight else planes.basis
+def _tensors(planes: Planes) -> tuple[Tensor, ...]:
+    basis = planes.basis.view(torch.int16)  # two channels a word
     return planes.data, planes.counts, planes.offsets, basis, planes.steps, planes.starts
 
 

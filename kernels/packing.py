@@ -137,7 +137,7 @@ def _less(b_best, b_least, multiple: tl.constexpr, b_error):
 
 
 def steps_of(states: Tensor, channels: Channels, shares: Tensor, lengths: Tensor) -> Tensor:
-    """`kernels.planes.best_steps` in one launch; states have a last stride of 1."""
+    """`kernels.planes.steps_along` in one launch; states have a last stride of 1."""
     B, heads, N, d = states.shape
     w = channels.forward.shape[-1]
     arch, _ = device_facts(states.device)

@@ -34,7 +34,7 @@ _BYTES = 2  # of a word
 def pack_on_processor(
     states: Tensor, channels: Channels, shares: Tensor, lengths: Tensor, values: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Find the steps of channels, as `best_steps`, and pack their digits, as `pack`.
+    """Find the steps of channels, as `steps_along`, and pack their digits, as `pack`.
 
     Args:
         states: [B, Hkv, N, d], on a processor.

@@ -39,14 +39,13 @@ class Planes(NamedTuple):
     data: 1-D int16; see the module for a head's words, which begin at offsets[b, h].
     counts: [B, Hkv, 4] int32, channels that have a digit of each level.
     offsets: [B, Hkv] int64.
-    basis: [rows, d], float or int8; a head's are the counts[b, h, 0] rows from starts[b, h] on.
-    steps: [rows] float32: what a row and its code are multiplied by, an int8 row's scale included.
+    basis: [rows, d] int8; a head's are the counts[b, h, 0] rows from starts[b, h] on.
+    steps: [rows] float32: what a row and its code are multiplied by, the row's scale included.
     starts: [B, Hkv] int32.
     widest: granules of the head that has most (a number of the host's, which sizes a launch).
 
     Keys: the score is the sum over channels of (q . row) * step * level of the code, plus q . mean.
     Values: the output is the sum over channels of level * step * row, plus the mean's share.
-    Heads and requests may share rows.
     """
 
     data: Tensor
@@ -128,21 +127,6 @@ class Channels(NamedTuple):
     counts: Tensor
 
 
-def best_steps(states: Tensor, channels: Channels, shares: Tensor, lengths: Tensor) -> Tensor:
-    """Every channel's step: the best of a few multiples of a Gaussian's, on `SAMPLED` tokens.
-
-    Args:
-        states: [B, Hkv, N, d].
-        channels: of those states.
-        shares: [B, N] float32, what an error at each token counts for.
-        lengths: [B] valid tokens.
-
-    Returns:
-        [B, Hkv, w] float32, positive; meaningless for channels without bits.
-    """
-    return steps_along(coordinates_of(states, channels), channels, shares, lengths)
-
-
 def sampled_tokens(lengths: Tensor, tokens: int) -> Tensor:
     """[B, S] int64: `SAMPLED` tokens of each sample, evenly apart; one is taken again where there
     are fewer. lengths: [B] valid ones of so many `tokens`."""
@@ -162,7 +146,17 @@ def coordinates_of(states: Tensor, channels: Channels) -> Tensor:
 
 
 def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths: Tensor) -> Tensor:
-    """`best_steps` where the coordinates are known, of `coordinates_of`."""
+    """Every channel's step: the best of a few multiples of a Gaussian's, on `SAMPLED` tokens.
+
+    Args:
+        coordinates: [B, Hkv, N, w], of `coordinates_of`.
+        channels: of those states.
+        shares: [B, N] float32, what an error at each token counts for.
+        lengths: [B] valid tokens.
+
+    Returns:
+        [B, Hkv, w] float32, positive; meaningless for channels without bits.
+    """
     _, _, variance, counts = channels
     B, heads, N, w = coordinates.shape
     depths = depths_of(counts, w)

@@ -25,7 +25,7 @@ class Narrow(NamedTuple):
 
     keys: [B, Hkv, N, k].
     values: [B, Hkv, N, d].
-    lengths: [B] int32, valid visual tokens, or [B, Hkv] where heads differ; None when all N are.
+    lengths: [B] int32, valid visual tokens; None when all N are.
     basis: [B, Hkv, d, k]; the projected query is q @ basis.
     index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
     mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
@@ -142,30 +142,6 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     return out.reshape(B, Hq, T, d).to(q.dtype)
 
 
-def heads_as_samples(q: Tensor, visual: Narrow, text: Text) -> tuple[Tensor, Narrow, Text]:
-    """The same call with each Key head as a sample of its own, which may have its own length.
-
-    Args:
-        q: [B, Hq, 1, d].
-        visual: dense Keys and Values, with lengths [B, Hkv] and nothing else.
-        text: the other tokens, with lengths.
-
-    Returns:
-        Views with B * Hkv samples of one Key head; the output's heads are in the same order.
-    """
-    B, Hkv = visual.keys.shape[:2]
-    assert visual.lengths is not None and text.lengths is not None
-    keys, values, own_keys, own_values = (
-        part.flatten(0, 1)[:, None] for part in (visual.keys, visual.values, text.keys, text.values)
-    )
-    lengths = text.lengths[:, None].expand(-1, Hkv).flatten()
-    return (
-        q.reshape(B * Hkv, -1, *q.shape[2:]),
-        visual._replace(keys=keys, values=values, lengths=visual.lengths.flatten()),
-        Text(own_keys, own_values, lengths),
-    )
-
-
 def reads_packed(device: torch.device) -> bool:
     """Whether digits are read as they are packed, with counts known to the host."""
     return device.type == "cpu"
@@ -196,11 +172,11 @@ def _over_planes(query: Tensor, visual: Packed) -> tuple[Tensor, Callable[[Tenso
 
 
 def _masked_scores(scores: Tensor, lengths: Tensor | None) -> Tensor:
-    """Scores [B, Hkv, G, T, N], -inf beyond each length, [B] or [B, Hkv]."""
+    """Scores [B, Hkv, G, T, N], -inf beyond each length [B]."""
     if lengths is None:
         return scores
     slot = torch.arange(scores.shape[-1], device=scores.device)
-    dead = slot >= lengths.view(len(scores), -1, 1, 1, 1)  # [B, 1 or Hkv, 1, 1, N]
+    dead = slot >= lengths[:, None, None, None, None]
     return scores.masked_fill(dead, float("-inf"))
 
 
@@ -214,12 +190,11 @@ def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] or [B, Hkv, n] is False: those slots
-    are undefined.
+    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is False: those slots are undefined.
 
     As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
     """
-    every = -live.view(len(live), *(live.shape[1:-1] or (1,)), live.shape[-1], 1).int()
+    every = -live[:, None, :, None].int()
     return (values.view(torch.int32) & every).view(torch.float32)
 
 

@@ -343,7 +343,7 @@ def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]
     for piece in (piece for own in pieces for piece in own):
         visual = None if piece.store is None else piece.store.visual
         if visual is not None and visual.lengths is not None:
-            held.append(visual.lengths if visual.lengths.dim() == 1 else visual.lengths.amax(1))
+            held.append(visual.lengths)
             told.append(None)
         else:
             told.append([0 if visual is None else visual.tokens] * len(piece.lengths))

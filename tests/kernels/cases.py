@@ -20,7 +20,6 @@ from kernels.reference import Narrow, Packed, Text, Visual
 Attend = Callable[..., Tensor]
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
 PACKS = ("rotated", "dense", "index")
-PLANES = ("planes", "planes, whole rows")  # rows of int8, or of the case's type
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ def grid() -> list[Case]:
             cases += [base, replace(base, Hkv=8, G=7, B=8, N=864, k=d // 4 + 8, strided=ragged)]
         if dtype == torch.float32:  # planes are for queries of 16 bits
             continue
-        for pack, G, N in product(PLANES, (1, 4, 7, 8), (1, 127, 129, 700)):
-            base = Case(dtype, B=3, G=G, N=N, k=48, pack=pack)
+        for G, N in product((1, 4, 7, 8), (1, 127, 129, 700)):
+            base = Case(dtype, B=3, G=G, N=N, k=48, pack="planes")
             cases += [base, replace(base, M=200, k=16 * (1 + N % 5), ragged=True, strided=True)]
         for B, N, k, d in (
             (1, 2880, 32, 128), (2, 2880, 96, 128), (8, 16384, 32, 128), (64, 2880, 32, 128),
@@ -101,7 +100,7 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     lengths = (N - rows * (N // 2)).clamp(min=0).to(torch.int32) if case.ragged else None
     if case.pack == "dense":
         k = d
-    if case.pack in PLANES:
+    if case.pack == "planes":
         mean, shift = send(draw(B, Hkv, d) / 4), send(draw(B, Hkv, d))
         sides = [
             _planes(
@@ -144,11 +143,8 @@ def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side
     own = levels[..., 0].flatten()
     live = torch.arange(k, device=own.device) < levels[..., :1]
     rows = torch.linalg.qr(square)[0].mT[..., :k, :][live]
-    if case.pack == "planes":
-        scale = rows.abs().amax(-1, keepdim=True) / 127
-        rows, steps = (rows / scale).round().to(torch.int8), steps[live] * scale[:, 0]
-    else:
-        rows, steps = rows.to(case.dtype), steps[live]
+    scale = rows.abs().amax(-1, keepdim=True) / 127
+    rows, steps = (rows / scale).round().to(torch.int8), steps[live] * scale[:, 0]
     starts = (own.cumsum(0) - own).view(B, Hkv).int()
     return Planes(data, levels, offsets, rows, steps, starts, int(granules(levels).max()))
 

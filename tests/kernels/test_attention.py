@@ -22,13 +22,11 @@ from kernels.packed_attention_launch import (
 from kernels.plan import Config, Joined, Work, joined_us, plan_of
 from kernels.plan import plan_splits as planned
 from kernels.reference import (
-    Narrow,
     Packed,
     Text,
     Unsupported,
     Visual,
     attend_reference,
-    heads_as_samples,
 )
 from kernels.samples import sample, sample_packed
 from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, passes
@@ -57,7 +55,7 @@ SHAPES = [
     *(Case(BF16, Hkv=1, G=7, d=64, k=16, N=65, M=20, pack=each, ragged=True) for each in PACKS),
     Case(BF16, B=2, G=4, N=200, k=48, pack="planes", ragged=True, strided=True),
     Case(BF16, B=3, Hkv=1, G=7, N=129, M=40, k=80, d=80, pack="planes"),
-    Case(F16, B=1, G=8, N=128, M=1, k=16, d=64, pack="planes, whole rows"),
+    Case(F16, B=1, G=8, N=128, M=1, k=16, d=64, pack="planes"),
 ]  # fmt: skip
 CASES = [*SHAPES, *(grid() if ON_GPU else ())]
 WAYS: list[tuple[Config, int]] = [
@@ -130,19 +128,6 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
         assert not torch.allclose(got[0], alone[0], atol=1e-3)
 
 
-def test_heads_of_unequal_length_are_samples_of_their_own() -> None:
-    q, visual, text = make(Case(F32, N=40, ragged=True), DEVICE)
-    B, Hkv, _, d = text.keys.shape
-    lengths = torch.arange(B * Hkv, device=DEVICE, dtype=torch.int32).view(B, Hkv) * 7 % 41
-    keys, values = torch.randn(2, B, Hkv, 40, d, device=DEVICE)
-    dense = Narrow(keys, values, lengths)
-    got = attend_triton(*heads_as_samples(q, dense, text), 0.1).view(q.shape)
-    truth = attend_reference(q, dense, text, 0.1)
-    assert float((got - truth).abs().max()) <= 1e-5
-    one = dense._replace(lengths=torch.full_like(lengths, 40))
-    assert not torch.allclose(truth, attend_reference(q, one, text, 0.1), atol=1e-3)
-
-
 def test_flat_attention_over_digits_keeps_its_small_outputs() -> None:
     """Every token weighs about the same: outputs are far smaller than the digits' offset."""
     q, visual, text = make(Case(F16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)
@@ -152,23 +137,6 @@ def test_flat_attention_over_digits_keeps_its_small_outputs() -> None:
     truth = attend_plain(q, visual, text, 1.0, torch.float64)
     got = attend_packed(q, visual, text, 1.0)
     assert float((got - truth).norm() / truth.norm()) < 2e-3
-
-
-def test_tables_may_be_views_that_requests_share() -> None:
-    """Two requests that share counts, rows and steps."""
-    q, visual, text = make(Case(F16, B=2, N=140, k=32, d=64, pack="planes"), DEVICE)
-    assert isinstance(visual, Packed)
-    keys, values = (
-        planes._replace(
-            counts=planes.counts[:1].expand(2, -1, -1),
-            starts=planes.starts[:1].expand(2, -1),
-            offsets=planes.offsets[:1].expand(2, -1),
-        )
-        for planes in (visual.keys, visual.values)
-    )
-    visual = visual._replace(keys=keys, values=values)
-    truth = attend_plain(q, visual, text, 0.1, torch.float64)
-    assert float((attend_packed(q, visual, text, 0.1) - truth).abs().max()) < 5e-3
 
 
 # -- layouts, from shapes alone ----------------------------------------------------------------

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kernels.packing import pack_states, steps_of
 from kernels.packing_plain import pack_on_processor
-from kernels.planes import STEPS, TRIED, Channels, best_steps, depths_of, pack
+from kernels.planes import STEPS, TRIED, Channels, coordinates_of, depths_of, pack, steps_along
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MIXES = [[[48, 32, 16, 16], [16, 0, 0, 0]], [[0, 0, 0, 0], [32, 32, 16, 0]]]
@@ -41,7 +41,8 @@ def test_steps_are_those_of_plain_pytorch(d: int) -> None:
     variance = ((states.float() - mean[:, :, None]) @ forward).var(2)
     given = Channels(mean, forward, variance, counts), shares
     lengths = torch.tensor([N, 70], dtype=torch.int32, device=DEVICE)
-    got, want = (work(states, *given, lengths) for work in (steps_of, best_steps))
+    got = steps_of(states, *given, lengths)
+    want = steps_along(coordinates_of(states, given[0]), *given, lengths)
     live = depths_of(counts, w) > 0
     assert float(torch.isclose(got, want, rtol=1e-4)[live].float().mean()) >= 0.9
     tried = torch.tensor(TRIED, device=DEVICE)
@@ -61,7 +62,8 @@ def test_a_processor_packs_the_same_digits(N: int, values: bool) -> None:
     variance = ((states - mean[:, :, None]) @ forward).square().mean(2)
     channels = Channels(mean, forward, variance, counts)
     data, steps = pack_on_processor(states, channels, shares, lengths, values)
-    live, usual = depths_of(counts, w) > 0, best_steps(states, channels, shares, lengths)
+    usual = steps_along(coordinates_of(states, channels), channels, shares, lengths)
+    live = depths_of(counts, w) > 0
     assert float(torch.isclose(steps, usual, rtol=1e-5)[live].float().mean()) >= 0.98
     want, _ = pack((states - mean[:, :, None]) @ forward, counts, steps, values)
     assert data.shape == want.shape
