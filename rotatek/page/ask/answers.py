@@ -7,6 +7,7 @@ from rotatek.engine.column import Column
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.ask.card import card, is_cut, live_bytes
+from rotatek.page.ask.parting import place
 from rotatek.page.binding import Shown
 from rotatek.page.markup import line
 from rotatek.service.run import Run
@@ -19,7 +20,11 @@ TRIMMED_NOTE: Final = (
     "The picture is larger than the model sees at once, so its blank margins were left out."
 )
 DRAWN_NOTE: Final = "Drawn at temperature {:g} with the seed {}, the same for every column."
-WAITING: Final = ("Ask, and the uncompressed answer appears here.", "Its rival.", "And a smaller.")
+WAITING: Final = (
+    "Ask, and the uncompressed answer appears here.",
+    "Here the answer from what the sliders below keep.",
+    "And here the one from the smallest cache.",
+)
 SAME: Final = "These settings drop nothing: the answer is the uncompressed one."
 
 
@@ -101,9 +106,7 @@ def _progress(run: Run) -> str:
         return "Done."
     held, full = live_bytes(chosen)
     share = percent(held / max(full, 1))
-    if chosen.diverged_at is None:
+    found = place(chosen, columns[0])
+    if found is None or not found.parts:
         return f"{chosen.title} gives the same answer, token for token, in {share} of the bytes."
-    return (
-        f"{chosen.title} answers in {share} of the bytes and first differs at token "
-        f"{chosen.diverged_at + 1} of {len(chosen.pieces)}."
-    )
+    return f"{chosen.title} answers in {share} of the bytes; token {found.at + 1} is another one."
