@@ -61,11 +61,6 @@ class Planes(NamedTuple):
         """The tensors by name."""
         return {name: part for name, part in self._asdict().items() if isinstance(part, Tensor)}
 
-    @property
-    def nbytes(self) -> int:
-        """Live bytes of its own tensors."""
-        return sum(part.nbytes for part in self.own.values())
-
 
 def samples(planes: Planes, rows: Tensor) -> Planes:
     """Some samples' planes, `rows` of the batch; words and basis stay where they are."""

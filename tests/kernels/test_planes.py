@@ -52,7 +52,6 @@ def test_codes_come_back(N: int, values: bool) -> None:
     want = torch.where(depths > 0, codes - half, 0.0)
     assert float((unpack(planes, N, D, values) != want).float().mean()) < 1e-4
     assert planes.data.nbytes == MIXES.sum() // 16 * -(-N // 128) * 512  # complete tiles
-    assert planes.nbytes == sum(part.nbytes for part in planes if isinstance(part, Tensor))
 
 
 @pytest.mark.parametrize("counts", [[8, 0, 0, 0], [16, 32, 0, 0], [64, 0, 0, 0]])

@@ -4,7 +4,7 @@ Keys are x = (K - mu) S R, S the queries' root mean square over sqrt(d): there t
 channel is the variance of a logit's error, and decoding asks (q S^-1) R. Values are
 (V - mu_v) S_o U in the output projection's metric, and U^T S_o^-1 turns the sum back. Tokens count
 by the power `TOKEN_POWER` of the attention that the prompt's last queries give them, and heads by
-what an error of theirs does to the output (`importance`): one budget serves Keys and Values.
+what an error of theirs does to the output (`measured`): one budget serves Keys and Values.
 
 Levels are symmetric and mid-rise, with one step a channel. A head's basis is stored as int8 rows
 for the channels that got bits; a row's scale and its channel's step are one number.
@@ -73,12 +73,9 @@ class LayerGroup:
         """`make()`, computed once for each `what` of these layers."""
         return self.parts[0].cached((tuple(part.layer for part in self.parts), what), make)
 
-    def of(self, name: str) -> Tensor:
-        """That field of all states, [L * B, ...]: joined on each call, so that it can be freed."""
-        return joined([getattr(part, name) for part in self.parts], 0)
-
-    def known(self, name: str) -> Tensor | None:
-        """The same; None where a layer has none."""
+    def of(self, name: str) -> Any:
+        """That field of all states, [L * B, ...], or None where a layer has none: joined on each
+        call, so that it can be freed."""
         each = [getattr(part, name) for part in self.parts]
         return None if any(one is None for one in each) else joined(each, 0)
 
@@ -213,7 +210,7 @@ def _moments(layers: LayerGroup) -> tuple[Tensor, MomentStats, MomentStats]:
     lengths, text = of("lengths"), _joined_text([part.text for part in layers.parts if part.text])
     seen = Window(queries, alive, keys, values, lengths, text, metric and metric[0])
     mass, spread, squares = window_attention(seen)
-    heads, stream, gain = keys.shape[1], layers.known("stream"), layers.known("gain")
+    heads, stream, gain = keys.shape[1], of("stream"), of("gain")
     real = alive.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
     count = real * (queries.shape[1] // heads)
     over = count if gain is None else count / gain.clamp(min=1e-30)[:, None]
@@ -241,16 +238,8 @@ def _joined_text(texts: Sequence[Text]) -> Text | None:
 
 
 def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """What turns states to the coordinates of a basis that was found in a metric, and back.
-
-    Args:
-        basis: orthonormal columns [..., d, c] in the metric.
-        metric: into it and back, diagonals [..., d] or matrices [..., d, d]; None where states are
-            in it as they are.
-
-    Returns:
-        forward [..., d, c], and back [..., c, d].
-    """
+    """What turns states to the coordinates of orthonormal columns [..., d, c] in a metric, of the
+    same shape, and back, [..., c, d]; metric: of `MomentStats`."""
     if metric is None:
         return basis, basis.mT
     into, back = metric
@@ -259,13 +248,10 @@ def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor,
     return into[..., None] * basis, basis.mT * back[..., None, :]
 
 
-def find_axes(sides: Sequence[MomentStats], columns: int) -> BitBases:
-    """The axes of Keys and Values, all from one solve.
-
-    Args:
-        sides: both, of one form.
-        columns: c.
-    """
+def find_axes(sides: Sequence[MomentStats], capped: bool) -> BitBases:
+    """The axes of Keys and Values, all from one solve; capped: no more than `CAP` of a head."""
+    d = sides[0].mean.shape[-1]
+    columns = min(d, max(CAP, int(WIDE_CAP * d))) if capped else d
     every = torch.cat([side.in_metric.flatten(0, 1) for side in sides])
     found = rotation.ordered_basis(every, columns)
     basis, variance = (part.unflatten(0, (2, *sides[0].rate.shape)) for part in found)
@@ -297,7 +283,7 @@ def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) ->
     for alike in in_groups(layers, most):
         groups.append(measured(alike, weighting))
         pause()
-    axes = [find_axes(group.sides, _columns(group.sides, smaller)) for group in groups]
+    axes = [find_axes(group.sides, smaller >= CAPPED) for group in groups]
     levels = _allotted(groups, axes, smaller)
     counts = joined([each.flatten(0, 1) for each in levels], 0).cpu()  # the one wait
     tables = counts.split([each.shape[0] * each.shape[1] for each in levels])
@@ -334,12 +320,6 @@ def _allotted(groups: Sequence[Measured], axes: Sequence[BitBases], smaller: flo
     depths = allot_bytes(claims, budget)
     depths = [each.permute(2, 0, 1, 3, 4).flatten(0, 2) for each in depths]
     return [GRANULE * counts_of(each) for each in depths]
-
-
-def _columns(sides: Sequence[MomentStats], smaller: float) -> int:
-    """Columns of a basis that are worked out for so many times fewer bytes."""
-    d = sides[0].mean.shape[-1]
-    return min(d, max(CAP, int(WIDE_CAP * d))) if smaller >= CAPPED else d
 
 
 def _planes(group: Measured, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:

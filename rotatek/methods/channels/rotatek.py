@@ -7,8 +7,7 @@ Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_
       reads them behind the prompt and forgets them.
 Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
 
-Beyond the paper: smaller=t
-does the same until the visual tokens of a prompt take t times fewer bytes, with everything counted.
+Beyond the paper, smaller=t rotates Keys and Values in full and gives channels bits (`bits.py`).
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
@@ -290,25 +289,24 @@ def _rotated_keys(layers: LayerGroup, how: RotateK) -> dict[str, Tensor]:
 
 def _key_bases(layers: LayerGroup, how: RotateK, covariance: Tensor) -> Tensor:
     """R_k, F and B at once: [L * B, Hkv, d, k]."""
-    d, sigma = covariance.shape[-1], _weights(layers, how)
-    k = channels_kept(d, how.keep)
-    mixes = sigma is not None and k < d
-    if sigma is not None and mixes:
-        few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
-        sigma = sigma.masked_fill(few[:, None, None], 1.0)
+    k = channels_kept(covariance.shape[-1], how.keep)
     known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
     if known:
-        basis = layers.spread([each[..., :k].to(covariance) for each in known])
-    else:
-        what = "keys" if sigma is not None else "keys as they are"
-        if mixes and how.solver == "eigh" and bool(few.any()):
-            what = f"keys for {k}"  # not another width's
-        basis = _top_basis(layers, what, covariance, k, how, sigma)
-        if sigma is not None and mixes and covariance.device.type == "cpu":
-            whole = _holds_all(covariance, sigma, basis)
-            if bool((whole & ~few[:, None]).any()):
-                plain = sigma.masked_fill(whole[..., None], 1.0)
-                basis = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
+        return layers.spread([each[..., :k].to(covariance) for each in known])
+    sigma = _weights(layers, how)
+    what = "keys" if sigma is not None else "keys as they are"
+    if sigma is None or k == covariance.shape[-1]:
+        return _top_basis(layers, what, covariance, k, how, sigma)
+    few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
+    sigma = sigma.masked_fill(few[:, None, None], 1.0)
+    if how.solver == "eigh" and bool(few.any()):
+        what = f"keys for {k}"  # not another width's
+    basis = _top_basis(layers, what, covariance, k, how, sigma)
+    if covariance.device.type == "cpu":
+        whole = _holds_all(covariance, sigma, basis)
+        if bool((whole & ~few[:, None]).any()):
+            plain = sigma.masked_fill(whole[..., None], 1.0)
+            basis = _top_basis(layers, f"whole keys for {k}", covariance, k, how, plain)
     return basis
 
 
