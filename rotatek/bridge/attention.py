@@ -85,7 +85,7 @@ class StopFlag(Protocol):
 
 
 _PUTTING: Final = threading.Lock()  # one thread at a time puts hooks on models
-_UNWATCHED: Final[WeakKeyDictionary[nn.Module, int]] = WeakKeyDictionary()  # see `_is_unwatched`
+_ACCEPTED: Final[WeakKeyDictionary[nn.Module, list[int]]] = WeakKeyDictionary()  # by their layers
 _TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
 _QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
 _STOP: Final[ContextVar[StopFlag | None]] = ContextVar("rotatek_stop", default=None)
@@ -275,9 +275,7 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
         return model._call_impl(*args, **_keep_additions(cache, kwargs))
     _check_call(model, cache, kwargs)
     cache.meet(model, kwargs)
-    call, forward = Call(), vars(model).get("forward")
-    bare = forward is None or hasattr(forward, "_torchdynamo_orig_callable")
-    bare = bare and _is_unwatched(model)
+    call, bare = Call(), _is_unwatched(model, cache)
     forward = partial(type(model).forward, model) if bare else model._call_impl
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -330,9 +328,11 @@ def accepted(model: nn.Module) -> PreTrainedModel:
     """
     inner = unwrapped(model)
     with _PUTTING:
-        if not _is_accepted(inner):
+        layers = [*map(id, decoder_layers(inner))]
+        if _ACCEPTED.get(inner) != layers:
             refuse_unfit(inner)
             _put_hooks(inner)
+            _ACCEPTED[inner] = layers
     install(_carry, rotatek_attention)
     return inner
 
@@ -354,37 +354,49 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _is_accepted(model: PreTrainedModel) -> bool:
-    hooks = decoder_layers(model)[0]._forward_pre_hooks.values()
-    return any(isinstance(hook, partial) and hook.func is _narrow for hook in hooks)
-
-
 def _put_hooks(model: PreTrainedModel) -> None:
     """Hooks that drop and record rows between decoder layers, and let a vision tower attend to all
-    its windows in one call. A plain call of another thread may meet one that PyTorch has not marked
-    as taking keywords yet: it does nothing there."""
+    its windows in one call; those of layers that have moved go. A plain call of another thread may
+    meet one that PyTorch has not marked as taking keywords yet: it does nothing there."""
     for module in set(model.modules()) - set(model.get_decoder().modules()):
-        if hasattr(module, "scaling") and "cu_seqlens" in arguments(module):
+        wants = hasattr(module, "scaling") and "cu_seqlens" in arguments(module)
+        if wants and _together not in module._forward_pre_hooks.values():
             module.register_forward_pre_hook(_together, with_kwargs=True)
-    for index, layer in reversed(list(enumerate(decoder_layers(model)))):  # the first one is last
+    for index, layer in enumerate(decoder_layers(model)):
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
-        lender = lender_of(model, attention)
-        layer.register_forward_hook(partial(_add, index), with_kwargs=True)
-        narrow = partial(_narrow, index, window, attention is not None, lender)
-        layer.register_forward_pre_hook(narrow, with_kwargs=True)
+        told = index, window, attention is not None, lender_of(model, attention)
+        _put(layer._forward_hooks, layer.register_forward_hook, partial(_add, index))
+        _put(layer._forward_pre_hooks, layer.register_forward_pre_hook, partial(_narrow, *told))
 
 
-def _is_unwatched(model: nn.Module) -> bool:
-    """Whether no module of a model has hooks of its caller's, nor all of the process. They are
-    searched for where any hook was put on anything since the last time: PyTorch numbers them."""
+def _put(hooks: dict[int, Any], register: Callable[..., Any], hook: partial) -> None:
+    """Register a hook, unless it is among a module's; another one of the same function goes."""
+    for number, held in list(hooks.items()):
+        if isinstance(held, partial) and held.func is hook.func:
+            if held.args == hook.args:
+                return
+            del hooks[number]
+    register(hook, with_kwargs=True)
+
+
+def _is_unwatched(model: nn.Module, cache: Any) -> bool:
+    """Whether nothing of a caller's has to see every step of a model on a cache: no hooks on its
+    modules or on all of the process, no replaced code. It is searched for when the cache is new,
+    and where any hook was put on anything since the last time: PyTorch numbers them."""
     latest = RemovableHandle.next_id
-    if _UNWATCHED.get(model) != latest:
+    if getattr(cache, "unwatched", None) != latest:
         everywhere = _modules._global_forward_pre_hooks or _modules._global_forward_hooks
-        if everywhere or any(map(is_hooked, model.modules())):
+        if everywhere or any(is_hooked(one) or _is_replaced(one) for one in model.modules()):
             return False
-        _UNWATCHED[model] = latest
+        cache.unwatched = latest
     return True
+
+
+def _is_replaced(module: nn.Module) -> bool:
+    """Whether a module runs other code than its class's, as under accelerate."""
+    forward = vars(module).get("forward")
+    return not (forward is None or hasattr(forward, "_torchdynamo_orig_callable"))
 
 
 def is_hooked(module: nn.Module) -> bool:

@@ -187,7 +187,16 @@ def test_hooks_inside_a_model_see_every_step(
         lambda one, _: seen.append("all") if one is inner else None
     ):
         assert torch.equal(said(qwen, inputs, True)[0], wanted)
-    assert seen == ["inner"] * NEW + ["all"] * NEW and len(recorded) == once
+    plain = inner.forward
+
+    def other(x: torch.Tensor) -> Any:
+        seen.append("code")
+        return plain(x)
+
+    inner.forward = other
+    assert torch.equal(said(qwen, inputs, True)[0], wanted)
+    del inner.forward
+    assert seen == ["inner"] * NEW + ["all"] * NEW + ["code"] * NEW and len(recorded) == once
     steps, handles = list[int](), list[Any]()
 
     def late(_: Any, scores: torch.Tensor) -> torch.Tensor:
@@ -199,5 +208,5 @@ def test_hooks_inside_a_model_see_every_step(
     processor = LogitsProcessorList([late])
     assert torch.equal(said(qwen, inputs, True, logits_processor=processor)[0], wanted)
     handles[0].remove()
-    assert seen[2 * NEW :] == ["late"] * (NEW - NEW // 2) and len(recorded) == once + 1
+    assert seen[3 * NEW :] == ["late"] * (NEW - NEW // 2) and len(recorded) == once + 1
     assert torch.equal(said(qwen, inputs, True)[0], wanted) and len(recorded) == once + 2

@@ -530,6 +530,21 @@ def test_a_layer_that_the_model_does_not_have_is_named(picture: Picture) -> None
             RotateKCache(vlm.model, inputs, settings)
 
 
+def test_layers_may_be_taken_out_between_two_caches(picture: Picture) -> None:
+    """As programs do that prune depth: what stands on the others follows them."""
+    vlm = tiny_llava()
+    inputs, models = asked(vlm, picture), [untouched(vlm), untouched(vlm)]
+    half = {"tokens": "fastv", "keep_tokens": 0.5, "fastv_layer": 1}
+    used(models[0], inputs, **half)
+    for model in models:
+        layers = model.get_decoder().layers
+        del layers[0]
+        for number, layer in enumerate(layers):
+            layer.self_attn.layer_idx = number
+        model.config.get_text_config().num_hidden_layers = len(layers)
+    assert torch.equal(used(models[0], inputs, **half), used(models[1], inputs, **half))
+
+
 class Coded(torch.Tensor):
     """Weights of a quantiser's own kind, which have no address and offer numbers."""
 
