@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import sys
 from types import FrameType
 from typing import Final
 
@@ -46,6 +47,8 @@ def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
     Raises:
         UserError: where the model cannot be loaded.
     """
+    # until uvicorn listens to it: a container's first process would not hear it at all
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     api.service.engine(api.service.models[0].name)
     api.service.on_lost = leave_for_restart
     config = uvicorn.Config(
