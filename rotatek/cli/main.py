@@ -33,11 +33,21 @@ COMMANDS: Final = {
     "info": "versions, device, methods and models, for bug reports",
 }
 REMOVED: Final = {  # flags that are gone, beside the settings that are
+    "ask": "every picture's later questions are asked on the cache of its first",
     "at_once": "a store's pages are asked 32 at a time",
     "draw": "assets/suite holds the questions",
-    "jobs": "one process reads all prompts",
+    "folder": "name it as --suite",
+    "jobs": "one process reads all prompts; of evaluate, several share --out by --part I/N",
+    "memory": "a store's pages are asked 32 at a time",
+    "minutes": "ask fewer --questions",
+    "no_report": "the report is written each time",
+    "pictures": "say how many --questions",
     "rows": "each prompt has its own axes",
+    "side": "the suite's longest question is timed",
+    "sharing": "--at-once says how many pictures are in memory",
     "video": "give pictures, or a PDF",
+    **dict.fromkeys(("long_tokens", "short_tokens"), "the suite says how long answers may be"),
+    **dict.fromkeys(("pack", "resume"), "what --out holds is one small file, and is gone on with"),
 }
 INTERRUPTED: Final = 130  # exit status after Ctrl-C
 CLEANUP_S = 4.0  # that a command may take to put things in order then
