@@ -131,7 +131,7 @@ def dropped(settings: Settings) -> str:
         kept = f"{percent(method.like.key_share)} of its channels"
         which = "every other head" if method.whole else "each of these heads"
         parts.append(f"Keys of {which} rebuilt from {kept}, at full width")
-    return ", ".join(parts) or "nothing dropped"
+    return ", ".join(parts) or method.form or "nothing dropped"
 
 
 @refusing
