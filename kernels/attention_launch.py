@@ -4,8 +4,7 @@ The layout of a call comes from `kernels.plan`; lengths stay on the device and t
 allocated per call. So a call can be captured in a CUDA graph.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -25,7 +24,7 @@ from .packed_attention_launch import (
     partials_of,
     refused,
 )
-from .plan import Config, Plan, Work, device_facts, layout, padded, unit
+from .plan import Config, Work, device_facts, layout, padded, unit
 from .reference import Narrow, Text, Unsupported
 
 SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
@@ -35,10 +34,6 @@ def _key_blocks(k: int) -> tuple[int, int]:
     """k as two powers of two, so that 48 costs 32 + 16 and not 64: (first, second or 0)."""
     first = max(16, 1 << (k.bit_length() - 1))
     return first, (padded(k - first) if k > first else 0)
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
 
 
 def refusal(q: Tensor, visual: Narrow | None, text: Text) -> str | None:
@@ -152,28 +147,6 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
     return tuple(found)
 
 
-def _strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
-    return (0,) * count if tensor is None else tensor.stride()[:count]
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One call, ready to launch: contiguous where the kernels need it, laid out on its device."""
-
-    q: Tensor
-    visual: Narrow
-    text: Text
-    scale: float
-    config: Config
-    plan: Plan
-    pdl: bool
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """Options of a launch that may start early."""
-        return {"launch_pdl": True} if self.pdl else {}
-
-
 def _ready(
     q: Tensor, visual: Narrow, text: Text, pdl: bool | None
 ) -> tuple[Tensor, Narrow, Text, bool]:
@@ -182,8 +155,8 @@ def _ready(
     visual = visual._replace(
         keys=unit(visual.keys),
         values=unit(visual.values),
-        index=_contiguous(visual.index),
-        mean=_contiguous(visual.mean),
+        index=None if visual.index is None else visual.index.contiguous(),
+        mean=None if visual.mean is None else visual.mean.contiguous(),
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
     text = text._replace(keys=unit(text.keys), values=unit(text.values))
@@ -200,42 +173,48 @@ def _launch(
     splits: int | None,
     pdl: bool | None,
 ) -> Tensor:
-    B, Hq, _, d = q.shape
-    Hkv, M, N = text.keys.shape[1], text.keys.shape[2], visual.tokens
-    k = visual.keys.shape[-1]
-    row_bytes = (k + d) * q.element_size()
-    work = Work(
-        B * Hkv, N, M, row_bytes, 2 * d * q.element_size(), d, k, visual.lengths is not None
-    )
+    """One launch, and the merge of its splits where there are several."""
+    (B, Hq, _, d), (Hkv, M) = q.shape, text.keys.shape[1:3]
+    N, k, size, G = visual.tokens, visual.keys.shape[-1], q.element_size(), Hq // Hkv
+    work = Work(B * Hkv, N, M, (k + d) * size, 2 * d * size, d, k, visual.lengths is not None)
     config, plan = layout(work, device_facts(q.device), config, splits)
-    q, visual, text, pdl = _ready(q, visual, text, pdl)
-    call = _Call(q, visual, text, scale, config, plan, pdl)
+    q, visual, text, early = _ready(q, visual, text, pdl)
+    tensors, descriptors, strides, options = _arguments(q, visual, text, config, early)
+    grid, scale_log2, block = (plan.splits, B * Hkv), scale * LOG2_E, config.block_n
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
-    if config.joined and plan.splits == 1:
-        _attend_joined(call, (out, None, None))
-    else:
-        partials = partials_of(out, plan.splits)
-        if config.joined:
-            _attend_joined(call, partials)
-            merge_joined(q, out, partials, pdl)
-        else:
-            _attend_splits(call, partials)
-            _merge(call, out, partials)
+    single = bool(config.joined) and plan.splits == 1
+    partials: Partials = (out, None, None) if single else partials_of(out, plan.splits)
+    if config.joined:  # visual splits that read the text too; a single one writes the output
+        joined_kernel[grid](
+            *tensors, visual.mean, *partials, *descriptors, *strides,
+            N, M, *plan.tiles(block), plan.text_size, Hkv, G, scale_log2, SINGLE=single, **options,
+        )  # fmt: skip
+        if not single:
+            merge_joined(q, out, partials, early)
+        return out
+    split_kernel[grid](
+        *tensors, *partials, *descriptors, *strides,
+        N, M, *plan.tiles(block), plan.text_size, plan.text_splits, Hkv, G, scale_log2,
+        ONE_TILE=plan.visual_size == block, **options,
+    )  # fmt: skip
+    # one program a query head and slice of the output
+    slots = max(2, triton.next_power_of_2(plan.splits))
+    width = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
+    merge_kernel[B * Hq, triton.cdiv(d, width)](
+        *partials, out, q, visual.lengths, text.lengths, visual.mean,
+        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
+        N, M, plan.tiles(block)[0], plan.text_size, plan.text_splits, plan.splits, Hq, G,
+        scale_log2, D=d, DP=padded(d), SP=slots, SC=min(slots, 4096 // width), BLOCK_D=width,
+        PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
+    )  # fmt: skip
     return out
 
 
-class _Shared(NamedTuple):
-    """Arguments that both kernels take: tensors, descriptors, strides, compile-time options."""
-
-    tensors: tuple[Tensor | None, ...]
-    descriptors: tuple[TensorDescriptor | None, ...]
-    strides: tuple[int, ...]
-    options: dict[str, Any]
-
-
-def _shared(call: _Call) -> _Shared:
-    """The arguments of `call`; basis products in float32 where types mix."""
-    q, visual, text, config = call.q, call.visual, call.text, call.config
+def _arguments(
+    q: Tensor, visual: Narrow, text: Text, config: Config, early: bool
+) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
+    """What both kernels take: tensors, descriptors, strides, and compile-time options; basis
+    products in float32 where types mix."""
     d, G, k = q.shape[-1], q.shape[1] // text.keys.shape[1], visual.keys.shape[-1]
     basis, keys, values = visual.basis, visual.keys, visual.values
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
@@ -245,7 +224,8 @@ def _shared(call: _Call) -> _Shared:
     )  # fmt: skip
     strides = (
         *q.stride()[:2], *keys.stride()[:3], *values.stride()[:3],
-        *_strides(basis, 4), *text.keys.stride()[:3], *text.values.stride()[:3],
+        *(basis.stride() if basis is not None else (0,) * 4),
+        *text.keys.stride()[:3], *text.values.stride()[:3],
     )  # fmt: skip
     options = {
         "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": padded(d),
@@ -253,54 +233,10 @@ def _shared(call: _Call) -> _Shared:
         "TT": TYPES[q.dtype], "PT": tl.float32 if mixed else TYPES[q.dtype],
         "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
-        "TEXT_STAGES": 2, "PDL": call.pdl, "WIDEN": device_facts(q.device)[0] == 0,
-        "num_warps": config.warps, **call.extra,
+        "TEXT_STAGES": 2, "PDL": early, "WIDEN": device_facts(q.device)[0] == 0,
+        "num_warps": config.warps, **({"launch_pdl": True} if early else {}),
     }  # fmt: skip
     if config.regs is not None:
         options["maxnreg"] = config.regs
     descriptors = _descriptors((keys, values), config.block_n) if config.tma else (None, None)
-    return _Shared(tensors, descriptors, strides, options)
-
-
-def _attend_splits(call: _Call, partials: Partials) -> None:
-    """Text splits beside visual ones; see `split_kernel`."""
-    plan, text, given = call.plan, call.text, _shared(call)
-    B, Hkv, M = text.keys.shape[:3]
-    block = call.config.block_n
-    split_kernel[plan.splits, B * Hkv](
-        *given.tensors, *partials, *given.descriptors, *given.strides,
-        call.visual.tokens, M, *plan.tiles(block), plan.text_size,
-        plan.text_splits, Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
-        ONE_TILE=plan.visual_size == block, **given.options,
-    )  # fmt: skip
-
-
-def _attend_joined(call: _Call, partials: Partials) -> None:
-    """Visual splits that read the text too; a single one writes the output, partials[0]."""
-    plan, text, visual, given = call.plan, call.text, call.visual, _shared(call)
-    B, Hkv, M = text.keys.shape[:3]
-    joined_kernel[plan.splits, B * Hkv](
-        *given.tensors, visual.mean,
-        *partials, *given.descriptors, *given.strides,
-        visual.tokens, M, *plan.tiles(call.config.block_n), plan.text_size,
-        Hkv, call.q.shape[1] // Hkv, call.scale * LOG2_E,
-        SINGLE=plan.splits == 1, **given.options,
-    )  # fmt: skip
-
-
-def _merge(call: _Call, out: Tensor, partials: Partials) -> None:
-    """One program a query head and slice of the output; see `merge_kernel`."""
-    q, plan, visual, text = call.q, call.plan, call.visual, call.text
-    B, Hq, _, d = q.shape
-    Hkv, M = text.keys.shape[1:3]
-    first = plan.tiles(call.config.block_n)[0]
-    slots = max(2, triton.next_power_of_2(plan.splits))
-    block = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
-    merge_kernel[B * Hq, triton.cdiv(d, block)](
-        *partials, out, q, visual.lengths, text.lengths, visual.mean,
-        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
-        visual.tokens, M, first, plan.text_size,
-        plan.text_splits, plan.splits, Hq, Hq // Hkv, call.scale * LOG2_E,
-        D=d, DP=padded(d), SP=slots, SC=min(slots, 4096 // block), BLOCK_D=block,
-        PDL=call.pdl, num_warps=4, **call.extra,
-    )  # fmt: skip
+    return tensors, descriptors, strides, options

@@ -98,7 +98,6 @@ class RotateK(ChannelMethod):
         kind="path",
         place="hidden",
     )
-
     smaller: float | None = option(
         None,
         "Times smaller",
@@ -325,10 +324,8 @@ def _weights(layers: LayerGroup, how: RotateK) -> Tensor | None:
     """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
     if how.weighting == "none":
         return None
-    heads, work = layers.parts[0].keys.shape[1], rotation.query_weights
-    return layers.cached(
-        "weights", lambda: work(layers.of("queries"), heads, layers.of("window_alive"), True)
-    )
+    of, heads, work = layers.of, layers.parts[0].keys.shape[1], rotation.query_weights
+    return layers.cached("weights", lambda: work(of("queries"), heads, of("window_alive"), True))
 
 
 def _top_basis(
