@@ -11,6 +11,8 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+from tests import wire
+
 LEAKS = re.compile(r"Traceback|/tmp|/work|site-packages|0x[0-9a-f]{6}|\.py\b")
 
 
@@ -54,11 +56,7 @@ BAD_SETTINGS = [
     ({"question": "x" * 100_000}, "longer than 2,000 characters"),
     ({"image": None}, "There is no image yet"),
     ({"keep_tokens": 0}, "keep_tokens must be a number above 0 and at most 1"),
-    ({"keep_channels": True}, "keep_channels must be"),
     ({"tokens": "../../etc/passwd"}, "tokens must be one of"),
-    ({"channels": None}, "channels must be one of"),
-    ({"recovery": "mean"}, "recovery must be sign unless channels is spark"),
-    ({"fastv_layer": 0, "tokens": "fastv"}, "fastv_layer must be a whole number of 1 or more"),
     ({"max_new_tokens": 10**9}, "max_new_tokens must be a whole number from 1 to"),
     ({"model": "/etc/passwd"}, "model must be one of tiny"),
 ]
@@ -80,82 +78,56 @@ def test_bad_settings_are_refused_in_our_own_words(
 BAD_VALUES = [
     ("tokens", {"a": 1}, "tokens must be one of"),
     ("max_new_tokens", {"a": 1}, "max_new_tokens must be a whole number"),
-    ("model", ["tiny"], "model must be one of tiny"),
     ("question", ["a", "b"], "The question is not text"),
     ("image", 3, "The image is not an uploaded file"),
-    ("image", {"path": "http://127.0.0.1:1/x.png"}, "The image is not an uploaded file"),
     ("image", {"path": None, "url": "http://127.0.0.1:1/x.png"}, "is not an uploaded file"),
     ("image", {"path": "/etc/passwd"}, "There is no readable file"),
 ]
 
 
-def called(address: str, name: str, body: bytes) -> tuple[int, str]:
-    """The result of a plain call: status and text, the event's where there is one."""
-    base = f"{address.rstrip('/')}/gradio_api/call/{name}"
-    request = urllib.request.Request(base, body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            event = json.load(answer)["event_id"]
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
-    with urllib.request.urlopen(f"{base}/{event}", timeout=30) as answer:
-        return answer.status, answer.read().decode()
-
-
-def fields(client: Client, picture_file: Path) -> dict:
-    """Every field of `/ask` at its default, with a picture and a question."""
-    info = client.view_api(return_format="dict", print_info=False)["named_endpoints"]["/ask"]
-    values = {p["parameter_name"]: p.get("parameter_default") for p in info["parameters"]}
-    return values | {"image": None, "question": "Which colour?", "max_new_tokens": 2}
+def called(address: str, body: bytes) -> tuple[int, str]:
+    """The result of a plain call of /ask: status and text, the event's where there is one."""
+    base = f"{address}gradio_api/call/ask"
+    status, said = wire.fetch(base, body, **{"Content-Type": "application/json"})
+    if status != 200:
+        return status, json.dumps(said)
+    return 200, wire.Listener(address, said["event_id"]).rest()
 
 
 @pytest.mark.parametrize(
     "name,value,sentence", BAD_VALUES, ids=[f"{n}={v}"[:40] for n, v, _ in BAD_VALUES]
 )
 def test_values_of_the_wrong_type_get_a_sentence(
-    client: Client, address: str, picture_file: Path, name: str, value: object, sentence: str
+    address: str, name: str, value: object, sentence: str
 ) -> None:
-    given = fields(client, picture_file) | {name: value}
     if isinstance(value, dict) and "path" in value:
-        given[name] = value | {"meta": {"_type": "gradio.FileData"}}
-    status, text = called(address, "ask", json.dumps({"data": list(given.values())}).encode())
+        value = value | {"meta": {"_type": "gradio.FileData"}}
+    given = wire.values(address, **{"image": None, "question": "Which?", name: value})
+    status, text = called(address, json.dumps({"data": given}).encode())
     assert status == 200 and "event: error" in text
     if name != "image":  # without a picture only what is read before it is refused for itself
         sentence = f"{sentence}|There is no image yet"
     assert re.search(sentence, text) and not LEAKS.search(text)
 
 
-@pytest.mark.parametrize("data", [[], [None], [None, "Which?"], [None] * 40])
+@pytest.mark.parametrize("data", [[], [None, "Which?"], [None] * 40])
 def test_missing_fields_are_named(address: str, data: list) -> None:
-    _, text = called(address, "ask", json.dumps({"data": data}).encode())
+    _, text = called(address, json.dumps({"data": data}).encode())
     assert "/ask takes " in text and f"{len(data)} were sent" in text
     assert "image, question, tokens, keep_tokens" in text
 
 
-@pytest.mark.parametrize("body", [b"hello", b"[1]", b"{}", b'{"data": "x"}', b'{"data": {"a": 1}}'])
+@pytest.mark.parametrize("body", [b"hello", b"{}", b'{"data": "x"}'])
 def test_what_is_no_call_is_answered_with_how_to_call(address: str, body: bytes) -> None:
-    status, text = called(address, "ask", body)
+    status, text = called(address, body)
     assert status == 422 and "value for each field" in text
 
 
-BAD_FILES = [
-    (b"hello", "The file is not an image"),
-    (b"%PDF-1.7", "This image format is not supported"),
-    (b"\x89PNG\r\n\x1a\n" + bytes(40), "The image is damaged"),
-]
-
-
-@pytest.mark.parametrize(
-    "data,sentence", BAD_FILES, ids=[d[:6].hex() or "empty" for d, _ in BAD_FILES]
-)
-def test_bad_files_are_refused_whatever_they_are_called(
-    client: Client, tmp_path: Path, data: bytes, sentence: str
-) -> None:
+def test_a_bad_file_is_refused_whatever_it_is_called(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "picture.png"
-    file.write_bytes(data)
-    with pytest.raises(AppError) as refused:
+    file.write_bytes(b"%PDF-1.7")
+    with pytest.raises(AppError, match="This image format is not supported") as refused:
         client.predict(handle_file(file), "Which colour?", api_name="/ask")
-    assert sentence in str(refused.value)
     assert not LEAKS.search(str(refused.value))
 
 

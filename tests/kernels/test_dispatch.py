@@ -3,7 +3,7 @@
 import importlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.dispatch import ATTENTION, PLANES, SOLVER, WINDOW, WORKS, attend, run
+from kernels.dispatch import ATTENTION, PLANES, SOLVER, WINDOW, WORKS, attend
 from kernels.elementwise_reference import CLOSE, PLAIN
-from kernels.reference import Packed, Text, Unsupported, attend_reference
+from kernels.reference import Packed, Unsupported, attend_reference
 from kernels.samples import sample, sample_elementwise, sample_packed, sample_window
 from kernels.window_attention_reference import window_attention_plain
 from rotatek.methods import rotation
@@ -262,21 +262,6 @@ def test_a_wrong_basis_moves_the_solver_to_plain_pytorch(
     assert (SOLVER in dispatch.shared().faults) != good
 
 
-def test_kernels_are_launched_on_the_device_of_their_tensors(
-    gpu: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def placed(device: Any) -> Iterator[None]:
-        gpu.append(device.index)
-        yield
-        gpu.append("left")
-
-    trusted()
-    monkeypatch.setattr(dispatch, "placed", placed)
-    run("gate", PLAIN["gate"], SimpleNamespace(type="cuda", index=1), *_shown("gate"))  # type: ignore[arg-type]
-    assert gpu == [1, "gate", "left"]
-
-
 def test_an_unsupported_call_is_bypassed_aloud(
     gpu: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,28 +275,6 @@ def test_an_unsupported_call_is_bypassed_aloud(
         assert same(FUNCTIONS["attention"].call(), want)
     assert dispatch.status("cuda").backend == "triton"
     assert "a head of 512" in reason() and caplog.records
-
-
-@pytest.mark.parametrize(
-    ("tokens", "samples", "called"),
-    [(2, 1, ["attend_rows"]), (2, 2, []), (1, 2, ["attend_triton"]), (0, 2, ["attend_triton"])],
-)
-def test_several_new_tokens_of_one_sample_are_rows(
-    tokens: int, samples: int, called: list[str], gpu: list[str]
-) -> None:
-    """No visual tokens at all (0) are text alone."""
-    q, visual, text = sample(CPU, torch.float32, 32)
-    if not tokens:
-        visual = visual._replace(keys=visual.keys[:, :, :0], values=visual.values[:, :, :0])
-    fields: dict[str, Any] = {
-        k: v[:samples] for k, v in visual._asdict().items() if isinstance(v, Tensor)
-    }
-    assert text.lengths is not None
-    text = Text(text.keys[:samples], text.values[:samples], text.lengths[:samples])
-    q = q[:samples].expand(-1, -1, max(tokens, 1), -1)
-    trusted()
-    attend(disguised(q), visual._replace(**fields), text, 0.1)
-    assert gpu == called
 
 
 def test_the_caller_computes_what_has_no_kernel(gpu: list[str]) -> None:

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from kernels.planes import Planes, depths_of, granules, pack, rows_of, samples, unpack
 from kernels.planes_plain import plane_scores, plane_sums
-from kernels.reference import Packed, Text, attend_reference, opened
 
 MIXES = torch.tensor(  # channels with a digit of each level, of three requests and two heads
     [
@@ -95,14 +94,3 @@ def test_a_row_says_the_same_beside_longer_ones() -> None:
         beside = samples(values, torch.tensor([b, 1, 2]))
         joined = plane_sums(both, beside, [length, *LENGTHS[1:]])[0]
         assert torch.equal(joined, plane_sums(mine, own[1], [length])[0])
-
-
-def test_attention_over_digits_is_that_over_numbers() -> None:
-    mean, shift = draw(2, B, HEADS, D, seed=5)
-    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
-    visual = Packed(some(False), some(True), max(LENGTHS), lengths, mean, shift)
-    keys, values = draw(2, B, HEADS, 9, D, seed=6)
-    text, q = Text(keys, values, torch.tensor([9, 5, 1])), draw(B, HEADS * GROUP, 1, D, seed=4)
-    found = attend_reference(q, visual, text, D**-0.5)
-    want = attend_reference(q, opened(visual), text, D**-0.5)
-    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-4)
