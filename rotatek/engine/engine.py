@@ -467,7 +467,6 @@ class Engine:
         if sampled is not None and sampled.token not in self.vlm.stop_ids:
             return token_event(self.vlm, column, reference, sampled)
         alive.remove(column)
-        column.stop_watching()
         stopped = column.stop is not None and column.stop.is_set()
         return finished_event(self.vlm, column, reference, prompt, stopped)
 

@@ -190,7 +190,7 @@ class Scheduler:
             self._batch = RunningBatch(sequences[0].cache, steps=self._steps)
             self._batch.static = self.graphs
         limit = max(sequence.limit for sequence in sequences)
-        watchers = [() if sequence.blind else sequence.watchers for sequence in sequences]
+        watchers = [sequence.watchers for sequence in sequences]
         caches = [sequence.cache for sequence in sequences]
         here = len({sequence.request for sequence in (*self._rows.values(), *sequences)})
         growth = max(1.0, self._expected() / here)
@@ -209,7 +209,7 @@ class Scheduler:
             sequence.row = None
             self._rows.pop(row, None)
         try:
-            into = {r: s.cache for r, s in rows.items() if restore and s.needed}
+            into = {row: one.cache for row, one in rows.items()} if restore else {}
             self._batch.leave(rows, into)
         except Exception as error:  # no memory to give the caches back
             for sequence in rows.values():
@@ -364,7 +364,7 @@ class Scheduler:
 
     def _alone(self, sequence: Sequence) -> None:
         """One row's step on its own cache; a failure ends this row only."""
-        sequence.blind = sequence.needed = True
+        sequence.stop_watching()
         self._remove([sequence], restore=True)
         if sequence.failure is not None:
             return

@@ -50,9 +50,7 @@ class Sequence:
         recorder: records its queries, for figures.
         attention: records them, for the overlay.
         prefill_ms: at first the vision tower's share.
-
         draw: which of several answers under equal settings it is.
-        needed: whether its cache is read once the answer has ended; otherwise it stays empty.
 
     Attributes:
         sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
@@ -65,7 +63,6 @@ class Sequence:
         stop: ends the answer early once it is set.
         request: equal for the rows of one request; a larger number is a later one.
         first: the sequence that this one is compared with.
-        blind: whether a failure elsewhere has cost the recorders a step.
         sampled: tokens that wait to be taken; made: their number so far; token: the last one.
         row: in the batch; ended: nothing more comes.
     """
@@ -79,7 +76,6 @@ class Sequence:
     attention: AnswerAttentionRecorder | None = None
     prefill_ms: float = 0.0
     draw: int = 0
-    needed: bool = True
     sampling: Sampling = GREEDY
     choice: RowChoice | None = None
     earlier: list[int] = field(default_factory=list)
@@ -96,7 +92,6 @@ class Sequence:
     request: int = 0
     first: "Sequence | None" = None
     watchers: tuple[Watcher, ...] = ()
-    blind: bool = False
     sampled: deque[SampledToken] = field(default_factory=deque)
     made: int = 0
     token: int = -1
@@ -122,7 +117,7 @@ class Sequence:
         """Be ready to join the batch: a question has been fed, and left `logits`."""
         self.logits, self.limit, self.stop = logits, limit, stop
         self.position = int(self.embedded.next_position[0])
-        self.made, self.ended, self.blind, self.failure = 0, False, False, None
+        self.made, self.ended, self.failure = 0, False, None
         self.sampled.clear()
         seen = [] if self.recorder is None else [self.recorder.step]
         seen += [] if self.attention is None else [self.attention.see]
@@ -160,8 +155,7 @@ class Sequence:
 
     def stop_watching(self) -> None:
         """Drop recorders that have missed a step: their figures would be shifted."""
-        if self.blind:
-            self.recorder = self.attention = None
+        self.recorder, self.attention, self.watchers = None, None, ()
 
     def close(self) -> None:
         """Let go of every tensor."""
