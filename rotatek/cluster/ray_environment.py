@@ -22,13 +22,10 @@ QUIET: Final = {
 ALONE: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
-def prepare(*, alone: bool = True) -> None:
-    """Set the variables that the environment does not; call before anything imports Ray.
-
-    Args:
-        alone: whether the cluster is this machine, unless RAY_ADDRESS names another.
-    """
-    own = ALONE if alone and not os.environ.get(ADDRESS) else {}
+def prepare() -> None:
+    """Set the variables that the environment does not; call before anything imports Ray. The
+    cluster is this machine, unless RAY_ADDRESS names another."""
+    own = {} if os.environ.get(ADDRESS) else ALONE
     for name, value in (QUIET | own).items():
         os.environ.setdefault(name, value)
 

@@ -8,7 +8,6 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from rotatek.bridge.fitness import owners
-from rotatek.bridge.row_layout import Layout
 from rotatek.bridge.state_layers import copied
 from rotatek.cache.prefill_layer import Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
@@ -40,7 +39,6 @@ def plan_for(
     vlm: VisionLanguageModel,
     embedded: Embedded,
     pruner: TokenPruner,
-    layout: Layout | None = None,
     general: bool = False,
 ) -> TokenPlan:
     """The token plan of one prefill.
@@ -49,10 +47,9 @@ def plan_for(
         vlm: the model.
         embedded: the prompt, or a padded batch of them.
         pruner: which tokens it drops.
-        layout: where its tokens are, if that is known.
         general: whether general questions, which `fill` reads behind it, weigh, too.
     """
-    layout = layout or layout_of(vlm.model, embedded.inputs())
+    layout = layout_of(vlm.model, embedded.inputs())
     if general:
         layout = layout_behind(layout, general_turn(vlm).shape[1])
     return TokenPlan(layout, pruner, vlm.key_layers)
@@ -98,21 +95,14 @@ def fill(
         where they are timed, or the total where they are not.
     """
     shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
-    whole = whole_of(vlm, embedded, plan, aside)
+    whole = embedded
+    if plan.length > embedded.embeds.shape[1]:
+        whole = read_behind(vlm, embedded, general_turn(vlm) if aside is None else aside)
     logits, ms = prefill(vlm, whole, shared)
     for cache in caches if whole.aside else ():
         forget_behind(vlm, embedded, cache)
     added = shared.compress_ms
     return logits, [ms - sum(added) + own for own in added]
-
-
-def whole_of(
-    vlm: VisionLanguageModel, embedded: Embedded, plan: TokenPlan, aside: Tensor | None = None
-) -> Embedded:
-    """A prompt with the rows that its plan has behind it; arguments as of `fill`."""
-    if plan.length == embedded.embeds.shape[1]:
-        return embedded
-    return read_behind(vlm, embedded, general_turn(vlm) if aside is None else aside)
 
 
 def forked(cache: Cache) -> Cache:

@@ -25,7 +25,9 @@ class RequestBodies:
         most: bytes of one.
         together: bytes of all.
         patience_s: seconds that one may take to arrive.
-        pixel_bytes: of all decoded pictures.
+
+    Attributes:
+        pixel_bytes: of all decoded pictures, at most.
     """
 
     def __init__(
@@ -33,10 +35,9 @@ class RequestBodies:
         most: int = MOST_BYTES,
         together: int = MOST_TOGETHER,
         patience_s: float = PATIENCE_S,
-        pixel_bytes: int = MOST_PIXEL_BYTES,
     ) -> None:
         self.most, self.together, self.patience_s = most, together, patience_s
-        self.pixel_bytes = pixel_bytes
+        self.pixel_bytes = MOST_PIXEL_BYTES
         self.held = self.pixels_held = 0
 
     @asynccontextmanager
