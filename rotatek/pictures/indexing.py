@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -268,15 +268,17 @@ def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
 def labels_of(store: PictureStore) -> list[tuple[str, str]]:
     """Every page's label and name: indexed files in order, then the rest.
 
-    A page of a PDF is called `FILE#NUMBER`, a picture without a file by its name.
+    A page of a PDF is called `FILE#NUMBER`, a picture without a file by its name. A file that is
+    gone names no page that another one has: it was moved.
     """
-    names, told, here = set(store.names()), [], os.path.realpath(os.curdir)
-    for source in store.indexed():
-        path = Path(source["path"])
+    sources, here = store.indexed(), os.path.realpath(os.curdir)
+    files = Counter(name for source in sources for name in {*source["pages"]})
+    names, told = set(store.names()), []
+    for source in sources:
+        path, pages = Path(source["path"]), source["pages"]
         shown = path.relative_to(here) if path.is_relative_to(here) else path
-        many = len(source["pages"]) > 1
-        for number, name in enumerate(source["pages"], 1):
-            if name in names:
-                told.append((f"{shown}#{number}" if many else str(shown), name))
+        for number, name in enumerate(pages, 1):
+            if name in names and (files[name] == 1 or path.exists()):
+                told.append((f"{shown}#{number}" if len(pages) > 1 else str(shown), name))
     left = names - {name for _, name in told}
     return told + [(name, name) for name in sorted(left)]

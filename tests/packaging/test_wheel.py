@@ -1,10 +1,8 @@
 """The wheel, built as a release builds it and installed where no checkout can be seen."""
 
-import ast
 import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +25,6 @@ SOURCES = (
     "LICENSE", "rotatek", "kernels", "viz", "assets",
 )  # fmt: skip
 LARGEST = 70_000_000  # bytes of a wheel: two embedded models, and little else
-MADE_FOR_INSIDE = re.compile(r"(kernels|viz)(\.\w+)+")  # a module's name, as a string to import
 
 # What a program does with the library: its own model, `generate` with the cache, a figure. Then it
 # imports every module by its name, but those of lmms-eval, which the wheel does not bring.
@@ -147,23 +144,6 @@ def test_the_files_hold_one_package_and_its_data(installed: Installed, tmp_path:
     files = (installed.wheel, installed.sdist)
     said = checked(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=tmp_path)
     assert said.count("PASSED") == 2
-
-
-def test_no_module_imports_a_package_of_the_checkout(installed: Installed) -> None:
-    with zipfile.ZipFile(installed.wheel) as archive:
-        modules = {n: archive.read(n) for n in archive.namelist() if n.endswith(".py")}
-    assert "rotatek/kernels/dispatch.py" in modules and "rotatek/viz/head_heatmap.py" in modules
-    for name, source in modules.items():
-        for node in ast.walk(ast.parse(source)):
-            found = []
-            if isinstance(node, ast.Import):
-                found = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                found = [node.module or ""]
-            tops = {module.partition(".")[0] for module in found}
-            assert not tops & {"kernels", "viz", "tests", "app"}, f"{name}: {found}"
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                assert not MADE_FOR_INSIDE.fullmatch(node.value), f"{name}: {node.value!r}"
 
 
 def test_ask_answers_from_the_wheel(installed: Installed) -> None:

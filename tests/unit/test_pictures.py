@@ -3,7 +3,6 @@
 import math
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from rotatek.inputs.sampling import Sampling
 from rotatek.methods.channels import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.pictures import Answer, Picture, Pictures
+from rotatek.pictures import Pictures
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
@@ -202,37 +201,25 @@ def test_the_folder_is_bounded_too(
     bound = Pictures(
         engine, BITS, tmp_path, disk=two + min(first.file_bytes, second.file_bytes) // 2
     )
-    _age(bound, first)
+    paths = [
+        fixtures.present(fixtures.present(bound.store).path(page.name)) for page in (first, second)
+    ]
+    os.utime(paths[0], (10**9, 10**9))  # as if neither had been used for years
     bound.ask(first, "what?", 2)  # used since: the other one goes
-    _age(bound, second)
+    os.utime(paths[1], (10**9, 10**9))
     third = bound.add(shown[2])
     assert set(bound.names()) == {first.name, third.name}
     assert bound.counts["left_folder"] == 1 and bound.find(second.name) is None
 
 
-def _age(pictures: Pictures, page: Picture) -> None:
-    """As if it had not been used for years."""
-    path = None if pictures.store is None else pictures.store.path(page.name)
-    assert path is not None
-    os.utime(path, (10**9, 10**9))
-
-
-def test_threads_ask_the_same_picture(
-    engine: Engine, shown: list[Image.Image], together: fixtures.Together
-) -> None:
+def test_threads_ask_the_same_picture(engine: Engine, shown: list[Image.Image]) -> None:
     pictures = Pictures(engine, BITS)
     names = [pictures.add(image) for image in shown]
-    wanted = {q: pictures.ask(names, q, 8) for q in ("what?", "how many are there?")}
-    found: dict[tuple[str, int], list[Answer]] = {}
-
-    def asker(question: str, number: int) -> Callable[[], None]:
-        return lambda: found.update({(question, number): pictures.ask(names, question, 8)})
-
-    together([asker(q, n) for q in wanted for n in range(2)])
-    assert all(
-        [a.text for a in got] == [a.text for a in wanted[q]] for (q, _), got in found.items()
-    )
-    assert len(found) == 4 and engine.scheduler.running == 0
+    asks = [partial(pictures.ask, names, q, 8) for q in ("what?", "how many are there?")]
+    wanted = [[answer.text for answer in ask()] for ask in asks]
+    found = fixtures.at_once([*asks, *asks])
+    assert [[answer.text for answer in one] for one in found] == [*wanted, *wanted]
+    assert engine.scheduler.running == 0
 
 
 def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:

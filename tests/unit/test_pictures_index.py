@@ -161,8 +161,11 @@ def test_a_file_is_one_page_whatever_its_spelling(
     for spelling in ("two.jpg", "../below/./two.jpg", folder / "link" / "two.jpg", folder):
         assert run("index", spelling, "--store", store) == 0
     assert [Path(page).name for page in pages_of(store, capsys)] == ["two.jpg", "one.png"]
+    os.rename(folder / "one.png", folder / "moved.png")
+    assert run("index", folder, "--store", store) == 0
+    assert [Path(page).name for page in pages_of(store, capsys)] == ["two.jpg", "moved.png"]
     assert run("store", store, "--forget", "../same.jpg") == 0
-    assert [Path(page).name for page in pages_of(store, capsys)] == ["one.png"]
+    assert [Path(page).name for page in pages_of(store, capsys)] == ["moved.png"]
 
 
 def test_a_name_is_printed_in_one_line(
