@@ -209,7 +209,7 @@ class Scheduler:
             sequence.row = None
             self._rows.pop(row, None)
         try:
-            into = {row: one.cache for row, one in rows.items()} if restore else {}
+            into = {r: s.cache for r, s in rows.items() if restore and s.needed}
             self._batch.leave(rows, into)
         except Exception as error:  # no memory to give the caches back
             for sequence in rows.values():
@@ -365,6 +365,7 @@ class Scheduler:
     def _alone(self, sequence: Sequence) -> None:
         """One row's step on its own cache; a failure ends this row only."""
         sequence.stop_watching()
+        sequence.needed = True
         self._remove([sequence], restore=True)
         if sequence.failure is not None:
             return

@@ -51,6 +51,7 @@ class Sequence:
         attention: records them, for the overlay.
         prefill_ms: at first the vision tower's share.
         draw: which of several answers under equal settings it is.
+        needed: whether its cache is read once the answer has ended; otherwise it stays empty.
 
     Attributes:
         sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
@@ -76,6 +77,7 @@ class Sequence:
     attention: AnswerAttentionRecorder | None = None
     prefill_ms: float = 0.0
     draw: int = 0
+    needed: bool = True
     sampling: Sampling = GREEDY
     choice: RowChoice | None = None
     earlier: list[int] = field(default_factory=list)
