@@ -1,5 +1,6 @@
 """Attention masks: what they hide behind a prompt is hidden as by transformers, or refused."""
 
+import inspect
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.tiny import tiny_llava
 MODELS: dict[str, Any] = {
     "llava_next": tiny_llava,
     "qwen3_vl": EVERY["qwen3_vl"],
+    "qwen3_5": EVERY["qwen3_5"],
     "gemma3": lambda: tiny_gemma3(tied=False),
     "gemma3, in a window": lambda: tiny_gemma3(64, tied=False),
     "gemma4": tiny_gemma4,
@@ -52,9 +54,8 @@ def prompts(name: str) -> tuple[VisionLanguageModel, Inputs]:
         gap, shape = longest - row["input_ids"].shape[1], row["input_ids"].shape
         row |= {name: pad(part, (gap, 0)) for name, part in row.items() if part.shape == shape}
     inputs = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    if vlm.family == "llava_next":
-        del inputs["mm_token_type_ids"]
-    return vlm, inputs
+    takes = inspect.signature(type(vlm.model).forward).parameters
+    return vlm, {name: part for name, part in inputs.items() if name in takes}
 
 
 def talk(name: str, cache_of: Any, turns: list[Tensor], ended: list[int]) -> list[Any]:
