@@ -136,14 +136,9 @@ def percent(fraction: float) -> str:
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 
 
-def unit_of(count: float) -> tuple[str, float]:
-    """The largest unit of bytes that keeps ``count`` above one, and its bytes."""
-    return next((unit, scale) for unit, scale in UNITS if count >= scale or scale == 1.0)
-
-
 def size(count: float) -> str:
     """A number of bytes in its largest unit: `1.31 MB`, `98.3 kB`, `512 B`."""
-    unit, scale = unit_of(count)
+    unit, scale = next(one for one in UNITS if count >= one[1] or one[1] == 1.0)
     return f"{count:.0f} B" if scale == 1.0 else f"{count / scale:.3g} {unit}"
 
 

@@ -103,7 +103,6 @@ def test_the_heads_that_did_the_harm_and_what_if(visit: Visit, shoot: Shoot, wid
     page.keyboard.press("Enter")
     expect(page.locator("#layer input[type=number]")).to_have_value(layer)
     expect(page.locator("#head input[type=number]")).to_have_value(head)
-    complaints = findings(page, "light") + findings(page, "dark")
     watch(page)
     reach(page, "#what-leave")
     page.keyboard.press("Enter")
@@ -114,7 +113,7 @@ def test_the_heads_that_did_the_harm_and_what_if(visit: Visit, shoot: Shoot, wid
     expect(card.locator(".rk-parting summary")).to_be_visible()
     expect(card).to_contain_text("save no bytes")
     expect(worst).not_to_have_count(0)  # what was measured of the same answer stays
-    complaints += findings(page, "dark") + findings(page, "light")
+    complaints = findings(page, "dark") + findings(page, "light")
     assert page_width(page) <= width
     shoot(page, f"what-if-{width}")
     assert not complaints, "\n".join(complaints)

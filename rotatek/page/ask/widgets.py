@@ -156,14 +156,8 @@ def _add_answers(widgets: Widgets, renews: bool) -> None:
                         add_slider("tokens")
                         add_slider("channels")
                     if number == 2:
-                        widgets["times"] = gr.Slider(
-                            LEAST_TIMES,
-                            MOST_TIMES,
-                            DEFAULT_TIMES,
-                            step=1,
-                            label="Times smaller",
-                            buttons=[],
-                            elem_id="times-smaller",
+                        widgets["times"] = slider(
+                            "Times smaller", "times-smaller", LEAST_TIMES, MOST_TIMES, DEFAULT_TIMES
                         )
                         widgets["times_reading"] = gr.HTML(
                             said["times_reading"], elem_id="times-reading"
@@ -207,24 +201,12 @@ def _add_model_and_length(widgets: Widgets, context: PageContext) -> None:
         label="Model",
         elem_id="model",
     )
-    widgets["max_new_tokens"] = gr.Slider(
-        16,
-        limits.max_new_tokens,
-        limits.kept_answer_tokens,
-        step=16,
-        label="Longest answer, in tokens",
-        buttons=[],
-        elem_id="length",
+    longest, usual = limits.max_new_tokens, limits.kept_answer_tokens
+    widgets["max_new_tokens"] = slider(
+        "Longest answer, in tokens", "length", 16, longest, usual, step=16
     )
-    widgets["temperature"] = gr.Slider(
-        0,
-        HOTTEST,
-        0,
-        step=0.05,
-        label="Temperature: 0 takes the likeliest token, 1 draws as the model says",
-        buttons=[],
-        elem_id="temperature",
-    )
+    words = "Temperature: 0 takes the likeliest token, 1 draws as the model says"
+    widgets["temperature"] = slider(words, "temperature", 0, HOTTEST, 0, step=0.05)
     widgets["seed"] = gr.Number(
         None,
         precision=0,
@@ -250,6 +232,13 @@ def add_export(widgets: Widgets) -> None:
     widgets["address"] = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
 
 
+def slider(
+    label: str, elem_id: str, low: float, high: float, value: float, step: float = 1, **more: Any
+) -> gr.Slider:
+    """A slider without buttons."""
+    return gr.Slider(low, high, value, step=step, label=label, buttons=[], elem_id=elem_id, **more)
+
+
 def _widget(field: Field, values: dict[str, Any]) -> Any:
     """A slider, menu or number, as the option's kind asks for."""
     one, value = field.option, values[field.key]
@@ -261,7 +250,7 @@ def _widget(field: Field, values: dict[str, Any]) -> Any:
     if field.is_main:
         shown["elem_id"] = f"{field.kind[:-1]}-sparsity"
     if field.is_share:
-        return gr.Slider(0, TOPS[field.kind], value, step=0.01, buttons=[], **shown)
+        return slider(low=0, high=TOPS[field.kind], value=value, step=0.01, **shown)
     if one.kind == "choice":
         menu = [(words, name) for name, words in one.choices]
         return gr.Dropdown(menu, value=value, **shown)
@@ -271,4 +260,4 @@ def _widget(field: Field, values: dict[str, Any]) -> Any:
     step = (high - low) / 100
     if one.is_optional:  # 0 leaves it out
         low, step = 0.0, low
-    return gr.Slider(low, high, value, step=step, info=one.help, buttons=[], **shown)
+    return slider(low=low, high=high, value=value, step=step, info=one.help, **shown)

@@ -166,7 +166,8 @@ def head_map(view: View, quantity: str) -> Drawing:
     if quantity == "energy":
         values = trace_analysis.energy_map(method, energies)
     elif quantity == "damage":
-        values = shares_of(damage_of(view))
+        damage = damage_of(view)
+        values = damage / max(float(np.nansum(damage)), 1e-30)  # shares of what is known
     else:
         widths = trace_analysis.key_widths(method, energies)
         values = run.remember(
@@ -182,11 +183,6 @@ def damage_of(view: View) -> np.ndarray:
     fills; NaN where there is none yet."""
     empty = np.full(view.trace.shape, np.nan)
     return view.run.remember(("damage", view.method.of_paper()), lambda: empty)
-
-
-def shares_of(damage: np.ndarray) -> np.ndarray:
-    """Each head's share of all damage that is known."""
-    return damage / max(float(np.nansum(damage)), 1e-30)
 
 
 def backdrop(run: Run, number: int = 0) -> image_overlay.Backdrop:

@@ -5,6 +5,7 @@ from typing import Final
 
 import gradio as gr
 
+from rotatek.page.ask.widgets import slider
 from rotatek.page.binding import Widgets
 from rotatek.page.browser_messages import message_box
 from rotatek.page.inspect.drawings import mask_frames
@@ -48,8 +49,8 @@ def add_inspection(widgets: Widgets) -> None:
     `assets/figures.js`: one head, what it attends to, and what a new run changes.
     """
     with gr.Row(elem_id="lens"):
-        widgets["layer"] = _whole("Layer", 5, 2, "layer")
-        widgets["head"] = _whole("KV head", 1, 0, "head")
+        widgets["layer"] = slider("Layer", "layer", 0, 5, 2, min_width=180)
+        widgets["head"] = slider("KV head", "head", 0, 1, 0, min_width=180)
         widgets["map_shows"] = gr.Radio(
             [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
             value="energy",
@@ -75,21 +76,13 @@ def add_inspection(widgets: Widgets) -> None:
         )
     sheet(titles(), frame_rows(), "figures")
     with gr.Row(elem_id="scrub"):
-        widgets["step"] = _whole("Token of the answer", 1, 0, "step")
+        widgets["step"] = slider("Token of the answer", "step", 0, 1, 0, min_width=180)
         widgets["said"] = gr.HTML(marked_answer([], [0], 0), elem_id="said")
-        widgets["frame"] = gr.Slider(
-            1, 2, 1, step=1, label="Picture", visible=False, buttons=[],
-            elem_id="frame", min_width=180,
-        )  # fmt: skip
+        widgets["frame"] = slider("Picture", "frame", 1, 2, 1, visible=False, min_width=180)
     sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
     widgets["drawn"] = message_box("drawn")
     widgets["attention"] = message_box("attention-figures")
     widgets["overview"] = message_box("overview")
-
-
-def _whole(label: str, top: int, value: int, elem_id: str) -> gr.Slider:
-    """A slider over whole numbers from 0."""
-    return gr.Slider(0, top, value, step=1, label=label, buttons=[], elem_id=elem_id, min_width=180)
 
 
 def marked_answer(pieces: list[str], steps: list[int], step: int) -> str:
