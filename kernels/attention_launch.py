@@ -117,7 +117,7 @@ def _rows(q: Tensor, visual: Narrow | None, text: Text, scale: float, ahead: int
     lengths = (ends[rows] - behind).clamp(min=1).int()  # rows of padding are not read
     own = Text(_repeated(text.keys, rows), _repeated(text.values, rows), lengths)
     if visual is not None:
-        found = {
+        found: dict[str, Any] = {
             name: part[rows]  # contiguous, as kernels read tables
             for name, part in visual._asdict().items()
             if isinstance(part, Tensor) and name not in ("keys", "values")

@@ -37,7 +37,7 @@ class Narrow(NamedTuple):
     values: Tensor
     lengths: Tensor | None = None
     basis: Tensor | None = None
-    index: Tensor | None = None
+    index: Tensor | None = None  # type: ignore[assignment]  # as a tuple has a method of the name
     mean: Tensor | None = None
     fresh: bool = False
     cleared: bool = False

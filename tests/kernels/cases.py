@@ -214,7 +214,7 @@ def poisoned_memory() -> Iterator[None]:
         tensor = plain(*args, **kwargs)
         return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
 
-    torch.empty = poisoned  # type: ignore[assignment]
+    torch.empty = poisoned
     try:
         yield
     finally:
