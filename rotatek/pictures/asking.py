@@ -146,7 +146,6 @@ class Asker:
                 row.tokens.append(pick.token)
                 pieces.append(newly_said(self.vlm, row))
             self.engine.scheduler.leave([row])  # its cache is whole again
-            row.stop_watching()
             found = None
             if row.attention is not None and cache.plan.visual_kept == notes.visual_tokens:
                 every = torch.ones(notes.visual_tokens, dtype=torch.bool)
