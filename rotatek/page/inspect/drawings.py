@@ -166,8 +166,8 @@ def head_map(view: View, quantity: str) -> Drawing:
     if quantity == "energy":
         values = trace_analysis.energy_map(method, energies)
     elif quantity == "damage":
-        damage = damage_of(view)
-        values = damage / max(float(np.nansum(damage)), 1e-30)  # shares of what is known
+        known = damage_of(view).astype(np.float32)
+        values = known / max(float(np.nansum(known)), 1e-30)
     else:
         widths = trace_analysis.key_widths(method, energies)
         values = run.remember(
