@@ -28,7 +28,7 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask.answers import status
 from rotatek.service.run import start
-from tests.tiny import save_small_pocket, tiny_qwen
+from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
@@ -215,14 +215,6 @@ def test_who_leaves_or_stops_frees_everything(
     assert looks is None or seen == 0
     assert holding() <= others
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved model with random weights, in two shards as the shipped one is in several."""
-    path = tmp_path_factory.mktemp("saved")
-    save_small_pocket(path)
-    return path
 
 
 def ask(folder: Path, image: Path, *words: str, tokens: int = 4, **options: Any) -> list[str]:
