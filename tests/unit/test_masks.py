@@ -62,7 +62,8 @@ def talk(name: str, cache_of: Any, turns: list[Tensor], ended: list[int]) -> lis
     """Answers to a prompt and to further questions, rows of which are padded or had ended."""
     vlm, inputs = prompts(name)
     held = cache_of(vlm, inputs)
-    said = [vlm.model.generate(**inputs, **with_cache(vlm.model, held), **TOLD)]
+    told = TOLD | {"suppress_tokens": list(vlm.banned_ids)}  # which a random model would say
+    said = [vlm.model.generate(**inputs, **with_cache(vlm.model, held), **told)]
     mask = inputs["attention_mask"]
     for turn, real in enumerate(turns):
         ids = said[-1].sequences
@@ -75,7 +76,7 @@ def talk(name: str, cache_of: Any, turns: list[Tensor], ended: list[int]) -> lis
         kinds = [name for name in inputs if name.endswith("type_ids")]
         gap = mask.shape[1] - inputs["input_ids"].shape[1]
         given |= {name: pad(inputs[name], (0, gap)) for name in kinds}
-        said.append(vlm.model.generate(**given, **with_cache(vlm.model, held), **TOLD))
+        said.append(vlm.model.generate(**given, **with_cache(vlm.model, held), **told))
     return said
 
 
@@ -97,7 +98,7 @@ def turn(draw: Any) -> Tensor:
     return real
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(MODELS)), st.lists(turn(), min_size=1, max_size=2), st.data())
 def test_padding_behind_the_prompt_is_hidden_as_by_plain_transformers(
     name: str, turns: list[Tensor], data: st.DataObject
@@ -137,7 +138,8 @@ def test_a_padded_batch_is_its_rows_in_every_form(
     one = {name: part[1:] for name, part in inputs.items()}
     one |= {name: one[name][:, real] for name in ("input_ids", "attention_mask")}
     held = made(vlm, one)
-    ids = vlm.model.generate(**one, **with_cache(vlm.model, held), **TOLD).sequences
+    told = TOLD | {"suppress_tokens": list(vlm.banned_ids)}
+    ids = vlm.model.generate(**one, **with_cache(vlm.model, held), **told).sequences
     words = torch.randint(65, 90, (2, 4), generator=torch.Generator().manual_seed(0))
     given = {"input_ids": torch.cat([ids, words[1:]], 1)}
     mask = torch.ones_like(given["input_ids"])
@@ -149,7 +151,7 @@ def test_a_padded_batch_is_its_rows_in_every_form(
             cache_.batch_repeat_interleave(2)
             given, mask = {"input_ids": given["input_ids"].repeat(2, 1)}, mask.repeat(2, 1)
         out = vlm.model.generate(
-            **given, attention_mask=mask, **with_cache(vlm.model, cache_), **TOLD
+            **given, attention_mask=mask, **with_cache(vlm.model, cache_), **told
         )
         assert all(torch.equal(row, both[1]) for row in out.sequences[:, -5:])
 
