@@ -1,7 +1,6 @@
 """Fixtures shared by every kind of test."""
 
 import gc
-import io
 import os
 import sys
 import threading
@@ -71,18 +70,6 @@ def picture() -> Callable[..., Image.Image]:
         return image.convert(mode)
 
     return make
-
-
-@pytest.fixture
-def encode() -> Callable[..., bytes]:
-    """A picture as a file's bytes: `encode(image, "PNG", **save_options)`."""
-
-    def to_bytes(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
-        buffer = io.BytesIO()
-        image.save(buffer, format=format, **options)
-        return buffer.getvalue()
-
-    return to_bytes
 
 
 @pytest.fixture

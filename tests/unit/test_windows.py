@@ -1,7 +1,6 @@
 """Layers with a sliding window: prompts and answers that outgrow it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import forward_one, prefill
+from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.messages import PICTURE
@@ -25,7 +24,7 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
-from tests.fixtures import Picture
+from tests.fixtures import Picture, inputs_of
 from tests.fixtures import tokens_of as ids
 from tests.greedy import decode
 from tests.recorded import RecordedGraph
@@ -98,10 +97,7 @@ def test_generate_follows_the_window(
 ) -> None:
     """Step by step and replayed, in the room of a graph that the window is crossed in."""
     prompt = vlm.prompt(make_request(picture(100, 60), QUESTION, NEW))
-    inputs = {
-        "input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
-        "token_type_ids": prompt.visual.long(), **prompt.pixels.tensors,
-    }  # fmt: skip
+    inputs = inputs_of(vlm, prompt)
     options: Any = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     options["suppress_tokens"] = list(vlm.banned_ids)
     wanted = vlm.model.generate(**inputs, **options)
@@ -142,22 +138,6 @@ def test_the_running_batch_says_what_a_cache_alone_says(
         cache = RotateKCache(vlm.model, embedded.inputs(), settings)
         alone, _ = answered(vlm, embedded, cache)
         assert said[name] == [token for (token,) in alone], name
-
-
-def test_a_cache_goes_on_from_a_file(
-    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
-) -> None:
-    embedded = asked(vlm, picture(100, 60))
-    cache = RotateKCache(vlm.model, embedded.inputs(), FULL)
-    tokens, logits = answered(vlm, embedded, cache, 20)
-    cache.save(tmp_path / "cache")
-    again = RotateKCache.load(tmp_path / "cache", vlm.model)
-    fed = torch.tensor([[tokens[-1][0]]])
-    place = embedded.next_position + len(tokens) - 1
-    for _ in range(NEW):
-        found = [forward_one(vlm, fed[0], place, one, None) for one in (cache, again)]
-        assert torch.equal(*found)
-        fed, place = found[0].argmax(-1)[None], place + 1
 
 
 WITH_WINDOWS: dict[str, Callable[[], VisionLanguageModel]] = {
