@@ -1,33 +1,49 @@
 """Kernels read the running batch's pools as they lie: a room a row, at addresses that stay."""
 
-import pytest
+import numpy as np
 import torch
+from PIL import Image
 from transformers.cache_utils import DynamicCache
 
 from kernels.attention_launch import attend_triton
 from kernels.packed_attention_launch import attend_packed
 from kernels.reference import Packed, attend_reference
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.batch import RunningBatch
+from rotatek.engine.decode import prefill
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
+from rotatek.models import VisionLanguageModel
 from tests.kernels.cases import misaligned
-from tests.ragged import KINDS, filled
 from tests.tiny import tiny_qwen
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def filled(vlm: VisionLanguageModel, number: int) -> RotateKCache:
+    """Of a picture and a question: neighbours differ in size, in text and in spectra."""
+    noise = np.random.default_rng(number).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    image = Image.fromarray(noise).resize((140 + 28 * (number % 3), 168))
+    asked = make_request(image, f"question {number} " * (1 + number % 3), 64)
+    embedded = vlm.embed(vlm.prompt(asked))
+    cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(smaller=3))
+    cache.release_steps()
+    prefill(vlm, embedded, cache)
+    return cache
+
+
 @torch.inference_mode()
-def test_kernels_read_pools_in_place(kind: str) -> None:
+def test_kernels_read_pools_in_place() -> None:
     """Aligned as they rely on, and the same attention as over caches of their own; a row that
     joined where another had left, and rows that are not in use, among them."""
     vlm = tiny_qwen()
     vlm.model.to(DEVICE)
     batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.static = True
-    alone = [filled(vlm, KINDS[kind], n).cache for n in (4, 10, 7)]
-    joined = batch.join([filled(vlm, KINDS[kind], n).cache for n in (4, 1, 7)], 0)
+    alone = [filled(vlm, n) for n in (4, 10, 7)]
+    joined = batch.join([filled(vlm, n) for n in (4, 1, 7)], 0)
     batch.leave(joined[1])
-    batch.join([filled(vlm, KINDS[kind], 10).cache], 0)
+    batch.join([filled(vlm, 10)], 0)
     for layer in (0, 3):
         (slots,) = batch.layers[layer].groups
         visual, text = slots.visual(), slots._text()

@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from transformers.cache_utils import DynamicCache
 
-from rotatek.bridge.attention import pause
-from rotatek.engine import decode, device_turns, scheduler
-from rotatek.engine.batch import RunningBatch
+from rotatek.engine import decode, device_turns
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Queued, Token
-from rotatek.errors import Stopped
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -29,8 +25,6 @@ from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
 from tests.fixtures import Picture, at_once
 from tests.fixtures import tokens_of as ids
-from tests.ragged import KINDS as RAGGED
-from tests.ragged import ROOM, Alone, filled
 from tests.tiny import tiny_qwen
 
 KINDS = {
@@ -42,6 +36,15 @@ KINDS = {
     "index": Settings.of(tokens="fastv", fastv_layer=1, keep_tokens=0.3, channels="think"),
     "zipped": Settings.of(tokens="visionzip", keep_tokens=0.4),
 }
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No other process takes a core; threads as before at the end."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -84,38 +87,28 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
     return EVERY[request.param]()
 
 
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("how", ["launched", "captured", "on shares of the cores"])
 def test_answers_under_load_are_those_given_alone(
-    vlm: VisionLanguageModel, picture: Picture
+    how: str, vlm: VisionLanguageModel, picture: Picture, request: pytest.FixtureRequest
 ) -> None:
-    """Every storage form, mixed lengths, rows that come and go."""
-    work = of_every_form(picture, 18)
+    """Every storage form, mixed lengths, rows that come and go: launched, replayed under a graph's
+    rules (addresses that stay, rows not in use, room ahead), or with prompts read in parallel."""
+    work = of_every_form(picture, 16)
     alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
     engine = Engine(vlm)
-    together = asked_at_once(engine, work)
-    assert together == alone
-    state = engine.state()
-    assert state.rows == state.running == state.waiting == state.live_bytes == 0
-    assert state.tokens > 2 * state.steps  # rows really were decoded side by side
-    assert engine.scheduler.bytes == 0
-
-
-def test_a_captured_step_serves_whoever_comes_and_goes(
-    vlm: VisionLanguageModel, picture: Picture, recorded: list
-) -> None:
-    """Under a graph's rules: addresses that stay, rows that are not in use, room ahead."""
-    engine = Engine(vlm)
-    engine.graphs = engine.scheduler.graphs = True
-    kinds = list(KINDS)
-    work = [
-        (asked(picture, n, 6 + 3 * (n % 4)), {(name := kinds[n % len(kinds)]): KINDS[name]})
-        for n in range(16)
-    ]
-    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    if how == "captured":
+        graphs = request.getfixturevalue("recorded")
+        engine.graphs = engine.scheduler.graphs = True
+    elif how != "launched":
+        engine.scheduler.cores = CpuShares(2)
     assert asked_at_once(engine, work) == alone
     state = engine.state()
-    assert 0 < len(recorded) < state.steps and state.failed == state.shed == 0
-    # How often rows come and go, and with it how long a capture serves, is the threads' matter.
-    assert sum(graph.replays for graph in recorded) > state.steps / 8
+    assert state.rows == state.running == state.waiting == state.live_bytes == 0
+    assert state.failed == state.shed == engine.scheduler.bytes == 0
+    assert state.tokens > state.steps  # rows really were decoded side by side
+    if how == "captured":
+        assert 0 < len(graphs) < state.steps and sum(graph.replays for graph in graphs) > 0
 
 
 def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
@@ -180,11 +173,10 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
     monkeypatch.setattr(decode, "forward_one", step)
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_5"])
 def test_a_row_that_fails_takes_nobody_with_it(
-    family: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(EVERY[family]())
+    engine = Engine(EVERY["qwen3_5"]())
     long = make_request(picture(110, 120, seed=1), "a long question " * 20, 12)
     others = [(asked(picture, n, 12), {"x": KINDS["rotated"], "y": BASELINE}) for n in range(3)]
     alone = [ids(list(engine.compare(*one))) for one in others]
@@ -307,59 +299,12 @@ def test_prefills_let_steps_go_between_their_layers(
     assert engine.state().prefills == 2 and engine.state().steps > steps[0]
 
 
-# -- rows that differ in size from head to head ------------------------------------------------
-
-
-@torch.inference_mode()
-def step(vlm: VisionLanguageModel, batch: RunningBatch, rows: dict[int, Alone]) -> None:
-    """One token for each row in the batch and alone: the same one."""
-    here = [None if number is None else rows[number] for number in batch.order]
-    zero = torch.zeros(1, dtype=torch.long)
-    token = torch.cat([zero if one is None else one.token for one in here])
-    place = torch.cat([zero if one is None else one.position for one in here])
-    together = decode.decode_one_token(vlm, token, place, batch, None)
-    batch.stepped()
-    for row, one in zip(together, here, strict=True):
-        if one is not None:
-            own = decode.decode_one_token(vlm, one.token, one.position, one.cache, None)
-            torch.testing.assert_close(row[None], own, atol=2e-3, rtol=2e-3)
-            one.token, one.position = own.argmax(-1), one.position + 1
-            assert int(row.argmax()) == int(one.token)
-
-
-@pytest.mark.parametrize("frozen", [False, True], ids=["grown", "frozen"])
-def test_rows_come_and_go_at_random(frozen: bool) -> None:
-    """In one group, whatever their sizes are: every step says what each row says alone, and who
-    leaves takes along exactly what he brought and was given."""
-    vlm = tiny_qwen()
-    batch, chance = RunningBatch(DynamicCache(config=vlm.model.config)), random.Random(7)
-    batch.static = frozen
-    rows: dict[int, Alone] = {}
-    for number in range(20):
-        if len(rows) > 2 and chance.random() < 0.5:
-            gone = chance.choice(list(rows))
-            one, back = rows.pop(gone), filled(vlm, RAGGED["bits"], 0).cache
-            batch.leave([gone], {gone: back})
-            for (name, mine), (_, its) in zip(one.cache.tensors(), back.tensors(), strict=True):
-                if name != "text":  # which may have other spare slots
-                    assert torch.equal(mine, its), name
-            assert back.get_seq_length() == one.cache.get_seq_length()
-        joins = filled(vlm, RAGGED["bits"], number)
-        again = filled(vlm, RAGGED["bits"], number).cache
-        ((row,),) = batch.join([again], ROOM if frozen else 0)
-        rows[row] = joins
-        step(vlm, batch, rows)
-    assert len(batch.layers[0].groups) <= 2  # all but what is twice as large
-    batch.leave(list(rows))
-    assert batch.bytes == len(batch) == 0
-
-
 @pytest.mark.usefixtures("endless")
 def test_a_conversation_goes_on_from_a_row_that_left() -> None:
     """A second question, beside another visitor's row and alone."""
     vlm, image = tiny_qwen(), Image.new("RGB", (140, 168), "red")
     image.paste("blue", (40, 40, 90, 120))
-    first, columns = make_request(image, "What is it?", 6), {"x": RAGGED["bits"]}
+    first, columns = make_request(image, "What is it?", 6), {"x": Settings.of(smaller=3)}
     found = []
     for crowded in (True, False):
         engine, talk = Engine(vlm), Conversation()
@@ -373,54 +318,6 @@ def test_a_conversation_goes_on_from_a_row_that_left() -> None:
         talk.close()
         assert engine.state().live_bytes == engine.scheduler.bytes == 0
     assert found[0] == found[1] and len(found[0]) == 12
-
-
-# -- parallel prompts on a processor: shares of its cores, and no answer changes ---------------
-
-
-@pytest.fixture
-def idle(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No other process takes a core; threads as before at the end."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("idle")
-def test_prompts_share_the_cores_and_the_next_one_waits() -> None:
-    cores = CpuShares(4)
-    inside, seen, leave = threading.Barrier(3), list[int](), threading.Event()
-
-    def read() -> None:
-        with cores.prompts, cores.work():
-            inside.wait(60)
-            cores.share()
-            seen.append(torch.get_num_threads())
-            inside.wait(60)
-            leave.wait(60)
-
-    two = [threading.Thread(target=read) for _ in range(2)]
-    for thread in two:
-        thread.start()
-    inside.wait(60)
-    inside.wait(60)
-    third = threading.Event()
-
-    def wait() -> None:
-        with cores.prompts, cores.work():
-            third.set()
-
-    late = threading.Thread(target=wait)
-    late.start()
-    with cores.work():  # a step goes ahead beside them
-        assert torch.get_num_threads() == 1 and not third.is_set()
-    assert torch.get_num_threads() == 4
-    leave.set()
-    for thread in two:
-        thread.join(60)
-    late.join(60)
-    assert seen == [2, 2] and third.is_set()
 
 
 @pytest.mark.parametrize(("load", "threads"), [(0.4, 4), (6.1, 2), (30.0, 1)])
@@ -446,40 +343,3 @@ def test_a_containers_limit_is_heeded(
     (tmp_path / "cpu.max").write_text(limit + "\n")
     assert cores_here(str(tmp_path / "cpu.max")) == cores
     assert cores_here(str(tmp_path / "none")) == 8
-
-
-@pytest.mark.usefixtures("idle")
-def test_answers_beside_each_other_are_those_given_alone(
-    vlm: VisionLanguageModel, picture: Picture
-) -> None:
-    work = of_every_form(picture, 12)
-    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
-    engine = Engine(vlm)
-    engine.scheduler.cores = cores = CpuShares(2)
-    most, reading = [0], set[int]()
-
-    def look(*_: object) -> None:
-        reading.add(threading.get_ident())
-        most[0] = max(most[0], cores._working)
-
-    with engine.vlm.model.get_decoder().layers[0].register_forward_pre_hook(look):
-        assert asked_at_once(engine, work) == alone
-    state = engine.state()
-    assert state.rows == state.running == state.waiting == state.live_bytes == 0
-    assert most[0] >= 2 and len(reading) > 2  # they really were read beside each other
-    assert state.tokens > state.steps
-
-
-@pytest.mark.usefixtures("idle")
-def test_stop_ends_a_prompt_that_shares_the_cores(vlm: VisionLanguageModel) -> None:
-    served, stop = scheduler.Scheduler(vlm), threading.Event()
-    served.cores = cores = CpuShares(4)
-    with pytest.raises(Stopped), served.prefill(stop):
-        with cores.work():
-            pause()
-            assert torch.get_num_threads() == 2
-        pause()
-        assert torch.get_num_threads() == 4  # alone again
-        stop.set()
-        pause()
-    pause()  # outside nothing is stopped
