@@ -1,31 +1,32 @@
 """Questions to stored pictures by replayed pieces say what they say without; on the CPU, recorded
 ones."""
 
-import logging
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from accelerate.hooks import ModelHook, add_hook_to_module
+from PIL import Image
 from torch import Tensor
 
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, prefill_layer, question_graph
-from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.question_graph import KEPT, QuestionGraphs, padded
+from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed
+from rotatek.engine.side_by_side import SideBySide
 from rotatek.errors import Stopped
+from rotatek.inputs.request import make_request
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from rotatek.pictures.reading import PictureReader
 from tests import fixtures
 from tests.families import EVERY
-from tests.questions import asked, check_same, eager, read, words
-from tests.recorded import RecordedGraph, RecordedMemory
+from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -34,6 +35,55 @@ FORMS: dict[str, dict[str, Any]] = {
     "fewer by head": {"tokens": "fastv", "keep_tokens": 0.4},
 }
 LENGTHS = (2, 16, 17, 61)
+
+
+def read(vlm: VisionLanguageModel, settings: Settings, *images: Image.Image) -> list[RotateKCache]:
+    reader, found = PictureReader(vlm, settings), []
+    for image in images:
+        shown = make_request(image, "?").images
+        found.append(reader.read(shown, reader.look(shown)))
+    return found
+
+
+def words(count: int, seed: int) -> Tensor:
+    return torch.randint(65, 90, (1, count), generator=torch.Generator().manual_seed(seed))
+
+
+def asked(
+    vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor
+) -> tuple[Tensor, list[RotateKCache]]:
+    """Logits behind a question, and the copies that have read it."""
+    copies = [cache.fork() for cache in caches]
+    position = torch.cat([cache.notes.next_position for cache in caches])
+    behind = copies[0] if len(copies) == 1 else SideBySide(copies)
+    return feed(vlm, ids.expand(len(copies), -1), position, behind)[0], copies
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QuestionGraphs, "ask", lambda *_: None)
+        yield
+
+
+def check_same(vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor) -> None:
+    """Replayed and launched: the logits, the caches, and a next token to each."""
+    with eager():
+        wanted, plain = asked(vlm, caches, ids)
+    found, copies = asked(vlm, caches, ids)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    for mine, other in zip(copies, plain, strict=True):
+        assert mine.get_seq_length() == other.get_seq_length()
+        assert mine.bytes().total == other.bytes().total
+        for layer, own in zip(key_layers(mine), key_layers(other), strict=True):
+            assert (layer.logical, layer.text.longest) == (own.logical, own.text.longest)
+            assert torch.equal(layer.text.lengths, own.text.lengths)
+            for held, one in zip(layer.text.opened()[:2], own.text.opened()[:2], strict=True):
+                torch.testing.assert_close(held, one, atol=1e-3, rtol=1e-3)
+        token = torch.tensor([[70]])
+        behind = mine.notes.next_position + ids.shape[1]
+        after = [feed(vlm, token, behind, cache)[0] for cache in (mine, other)]
+        torch.testing.assert_close(*after, atol=1e-3, rtol=1e-3)
 
 
 @pytest.fixture
@@ -79,19 +129,6 @@ def test_every_family_is_replayed_or_launched(
     recorded.clear()
     check_same(vlm, [cache], words(13, 1))
     assert bool(recorded) == cache.only_grows
-
-
-def test_threads_take_turns(
-    qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
-) -> None:
-    qwen.questions = QuestionGraphs()
-    caches = read(qwen, Settings.of(smaller=8), *[picture(90, 120, seed=n) for n in range(4)])
-    work = [(cache, words(20 + n, n)) for n, cache in enumerate(caches)]
-    with eager():
-        wanted = [asked(qwen, [cache], ids)[0] for cache, ids in work]
-    calls = [partial(lambda c, i: asked(qwen, [c], i)[0], cache, ids) for cache, ids in work]
-    for found, one in zip(fixtures.at_once(calls), wanted, strict=True):
-        torch.testing.assert_close(found, one, atol=1e-4, rtol=1e-4)
 
 
 def test_what_reads_the_length_of_a_cache_is_not_captured(
@@ -142,7 +179,6 @@ def test_what_is_watched_or_stopped_is_as_ever(
 
     with stoppable(Flag()), pytest.raises(Stopped):  # type: ignore[arg-type]
         asked(qwen, [cache], ids)
-    check_same(qwen, [cache], ids)
 
 
 @pytest.fixture
@@ -219,123 +255,30 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exc
     monkeypatch.setattr(prefill_layer, "attend", attend)
 
 
-def test_what_chains_hold_is_counted(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
-    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
-    graphs, seen = vlm.questions, [0]
-    assert graphs.bytes == 0
-    for length in (20, 30, 60):
-        asked(vlm, [cache], words(length, 1))
-        seen.append(graphs.bytes)
-    assert seen[0] < seen[1] == seen[2] < seen[3]  # 20 and 30 tokens have one chain
-    memory = graphs._memory
-    assert isinstance(memory, RecordedMemory) and len(memory.graphs) == 2 * (
-        1 + len(key_layers(cache))
-    )
-    own = [chain.bytes for chain in graphs._chains.values()]
-    assert graphs.bytes == memory.bytes + sum(own)
-    chain = next(iter(graphs._chains.values()))
-    slots = [tensor for one in chain._slots.values() for tensor in vars(one).values()]
-    assert own[0] == storage_bytes([chain.ids, chain.positions, chain.last, *slots])
-    graphs.forget()
-    assert graphs.bytes == 0 and not graphs._chains
-    asked(vlm, [cache], words(20, 1))
-    assert graphs.bytes == seen[1]
-    assert graphs._memory is not memory  # a pool is not taken up again
-
-
-def test_few_chains_are_kept(vlm: VisionLanguageModel, picture: fixtures.Picture) -> None:
-    """One for each padded length of a picture's questions; the least recently used one goes."""
-    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
-    for length in range(16, question_graph.LONGEST + 1, 16):
-        asked(vlm, [cache], words(length, 1))
-    graphs = vlm.questions
-    memory, kinds = graphs._memory, list(graphs._chains)
-    assert len(kinds) == KEPT == 8
-    asked(vlm, [cache], words(10, 1))  # used again
-    asked(vlm, [cache, cache], words(16, 1))
-    assert len(graphs._chains) == KEPT and graphs._memory is memory
-    assert kinds[0] in graphs._chains and kinds[1] not in graphs._chains
-    chain = graphs._chains[kinds[2]]
-    asked(vlm, [cache], words(40, 1))
-    assert graphs._chains[kinds[2]] is chain
-
-
-def test_no_chain_where_it_does_not_fit(
-    vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    """A capture that lacks memory frees the other chains, and is not tried again."""
-    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
-    asked(vlm, [cache], words(20, 1))
-    graphs, inner, tried = vlm.questions, pieces.Chain.__init__, list[tuple[int, int]]()
-
-    def short(chain: Any, model: Any, shape: tuple[int, int], *given: Any) -> None:
-        tried.append(shape)
-        if shape[1] > 32:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        inner(chain, model, shape, *given)
-
-    monkeypatch.setattr(pieces.Chain, "__init__", short)
-    with caplog.at_level(logging.WARNING):
-        for length in (40, 45, 60, 40):
-            check_same(vlm, [cache], words(length, 1))
-            assert not graphs._chains and graphs.bytes == 0
-    assert tried == [(1, 48), (1, 64)]
-    assert len([one for one in caplog.records if "kernel by kernel" in one.message]) == 1
-    check_same(vlm, [cache], words(20, 1))  # the one that fits comes back
-    assert tried[-1] == (1, 32) and len(graphs._chains) == 1
-    for _ in range(KEPT + 1):  # however many others come and go
-        asked(vlm, [cache], words(33, 1))
-    assert tried == [(1, 48), (1, 64), (1, 32)]
-
-
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("form", [{"smaller": 8}])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("number", "count"), [(0, 1), (1, 2)])
 def test_a_question_that_lacks_memory_is_read_once_more(
     vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture, number: int, form: dict[str, Any], count: int,
+    number: int, count: int,
 ) -> None:  # fmt: skip
     """By kernel, on the caches as they were; the chains are freed first, and made again later."""
     images = [picture(90 + 30 * seed, 120, seed=seed) for seed in range(count)]
-    caches = read(vlm, Settings.of(**form), *images)
+    caches = read(vlm, Settings.of(smaller=8), *images)
     ids = words(20, 1)
     with eager():
         wanted, plain = asked(vlm, caches, ids)
     asked(vlm, caches, ids)
     assert vlm.questions.bytes
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+    with monkeypatch.context() as patch:
         fails_at(patch, [count * number + count - 1], error)  # the last cache's, in that layer
         found, copies = asked(vlm, caches, ids)
-        assert vlm.questions.bytes == 0 and not vlm.questions._chains
+        assert vlm.questions.bytes == 0
         asked(vlm, caches, ids)
         assert vlm.questions.bytes
-        fails_at(patch, [0], error)
-        asked(vlm, caches, ids)
-    assert len([one for one in caplog.records if "kernel by kernel" in one.message]) == 1
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     for mine, other in zip(copies, plain, strict=True):
         assert mine.get_seq_length() == other.get_seq_length()
         for layer, own in zip(key_layers(mine), key_layers(other), strict=True):
-            assert (layer.logical, layer.text.longest) == (own.logical, own.text.longest)
             for held, one in zip(layer.text.opened(), own.text.opened(), strict=True):
                 torch.testing.assert_close(held, one, atol=1e-3, rtol=1e-3)
     check_same(vlm, caches, ids)
-
-
-def test_other_failures_are_raised_and_leave_the_cache_as_it_was(
-    vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
-    ids = words(20, 1)
-    asked(vlm, [cache], ids)
-    copy = cache.fork(20)
-    position = cache.notes.next_position + torch.arange(20)
-    positions = vlm.positions_at(position).transpose(-1, -2).reshape(3, 1, 20)
-    with monkeypatch.context() as patch:
-        fails_at(patch, [1], RuntimeError("a fault"))
-        with pytest.raises(RuntimeError, match="a fault"):
-            vlm.questions.ask(vlm.model, ids, positions, copy)
-    found = vlm.questions.ask(vlm.model, ids, positions, copy)
-    torch.testing.assert_close(found, asked(vlm, [cache], ids)[0], atol=1e-4, rtol=1e-4)
