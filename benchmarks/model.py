@@ -21,10 +21,9 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt
-from tests.full_families import adapted, drawn, noise
+from tests.full_qwen import adapted, drawn, noise
 from tests.tiny import tiny_qwen
 
-NAME: Final = "qwen2.5-vl-7b"
 SIDES: Final = {1225: (980, 980), 2880: (1680, 1344)}  # pixels that make so many visual tokens
 QUESTION: Final = "What is the total on this receipt?"
 SETTINGS: Final = {
@@ -118,7 +117,7 @@ def run(options: argparse.Namespace) -> Iterator[dict]:
         small = tiny_qwen()
         model, sides = small.model, {12: (120, 90)}
     else:
-        model, small = drawn(NAME)
+        model, small = drawn()
         sides = {tokens: SIDES[tokens] for tokens in options.visual}
         small.images.size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * max(sides)}
     given: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
@@ -129,7 +128,7 @@ def run(options: argparse.Namespace) -> Iterator[dict]:
             given[prompt.visual_tokens, batch] = inputs
     for label in ("transformers", *SETTINGS):
         if label == next(iter(SETTINGS)) and not options.tiny:
-            model = adapted(NAME, model, small).model
+            model = adapted(model, small).model
         for (visual, batch), inputs in given.items():
             known = {"arm": label, "B": batch, "N": visual}
             if label in SETTINGS:

@@ -19,7 +19,7 @@ from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.pictures import Pictures
-from tests.full_families import noise, qwen
+from tests.full_qwen import noise, qwen
 from tests.tiny import tiny_qwen
 
 QUESTION: Final = "What is the total on this receipt?"

@@ -19,7 +19,7 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.full_families import noise, qwen
+from tests.full_qwen import noise, qwen
 from tests.tiny import tiny_qwen
 
 SETTINGS: Final = {

@@ -13,55 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from transformers import (
-    CLIPVisionConfig,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
-    Gemma3Processor,
-    Gemma3TextConfig,
-    Gemma4Config,
-    Gemma4ForConditionalGeneration,
-    Gemma4TextConfig,
-    Gemma4VisionConfig,
-    GenerationConfig,
-    Idefics3Config,
-    Idefics3ForConditionalGeneration,
-    Idefics3Processor,
-    InternVLConfig,
-    InternVLForConditionalGeneration,
-    InternVLProcessor,
-    InternVLVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaNextProcessor,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    LlavaOnevisionProcessor,
-    LlavaProcessor,
-    Mistral3Config,
-    Mistral3ForConditionalGeneration,
-    MistralConfig,
-    PixtralVisionConfig,
-    Qwen2_5_VLProcessor,
-    Qwen2Config,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen2VLProcessor,
-    Qwen3_5Config,
-    Qwen3_5ForConditionalGeneration,
-    Qwen3_5MoeConfig,
-    Qwen3_5MoeForConditionalGeneration,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-    Qwen3VLProcessor,
-    SiglipVisionConfig,
-    SmolVLMConfig,
-    SmolVLMForConditionalGeneration,
-    SmolVLMProcessor,
-    VipLlavaConfig,
-    VipLlavaForConditionalGeneration,
-)
+import transformers as hf
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.bridge.attention import prepare
@@ -96,9 +48,9 @@ def _rope(**more: Any) -> dict[str, Any]:
 def tiny_qwen2() -> VisionLanguageModel:
     """Qwen2-VL: M-RoPE, no windows in the tower."""
 
-    def config(vocabulary: int, **ids: int) -> Qwen2VLConfig:
+    def config(vocabulary: int, **ids: int) -> hf.Qwen2VLConfig:
         text = {k: v for k, v in TEXT.items() if k != "head_dim"}
-        return Qwen2VLConfig(
+        return hf.Qwen2VLConfig(
             text_config=text | _rope() | {"vocab_size": vocabulary},
             vision_config={
                 "depth": 3, "embed_dim": 64, "num_heads": 4, "mlp_ratio": 2, "hidden_size": 128,
@@ -107,14 +59,14 @@ def tiny_qwen2() -> VisionLanguageModel:
             **ids,
         )  # fmt: skip
 
-    return _qwen("qwen2_vl", Qwen2VLForConditionalGeneration, config, 14)
+    return _qwen("qwen2_vl", hf.Qwen2VLForConditionalGeneration, config, 14)
 
 
 def tiny_qwen3() -> VisionLanguageModel:
     """Qwen3-VL: interleaved M-RoPE, patches of 16, DeepStack into the first layers."""
 
-    def config(vocabulary: int, **ids: int) -> Qwen3VLConfig:
-        return Qwen3VLConfig(
+    def config(vocabulary: int, **ids: int) -> hf.Qwen3VLConfig:
+        return hf.Qwen3VLConfig(
             text_config=TEXT | _rope(mrope_interleaved=True) | {"vocab_size": vocabulary},
             vision_config={
                 "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
@@ -124,7 +76,7 @@ def tiny_qwen3() -> VisionLanguageModel:
             **ids,
         )  # fmt: skip
 
-    return _qwen("qwen3_vl", Qwen3VLForConditionalGeneration, config, 16)
+    return _qwen("qwen3_vl", hf.Qwen3VLForConditionalGeneration, config, 16)
 
 
 STATES: dict[str, Any] = {  # one layer in two has Keys, the others a state
@@ -158,36 +110,36 @@ def _qwen35(family: str, kind: type, form: type, **more: Any) -> VisionLanguageM
 
 def tiny_qwen35() -> VisionLanguageModel:
     """Qwen3.5: layers of linear attention, partial interleaved M-RoPE, gated attention."""
-    return _qwen35("qwen3_5", Qwen3_5ForConditionalGeneration, Qwen3_5Config)
+    return _qwen35("qwen3_5", hf.Qwen3_5ForConditionalGeneration, hf.Qwen3_5Config)
 
 
 def tiny_qwen35_moe() -> VisionLanguageModel:
     """Qwen3.5 with experts."""
-    kind, form = Qwen3_5MoeForConditionalGeneration, Qwen3_5MoeConfig
+    kind, form = hf.Qwen3_5MoeForConditionalGeneration, hf.Qwen3_5MoeConfig
     return _qwen35("qwen3_5_moe", kind, form, **EXPERTS)
 
 
-def tiny_llava15(text: type = LlamaConfig, **more: Any) -> VisionLanguageModel:
+def tiny_llava15(text: type = hf.LlamaConfig, **more: Any) -> VisionLanguageModel:
     """LLaVA-1.5: a CLIP tower whose CLS token is left out, a Llama with a first token."""
     tokenizer = byte_tokenizer(["<s>", "</s>", "<image>"], "</s>")
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**SIGLIP),
+    config = hf.LlavaConfig(
+        vision_config=hf.CLIPVisionConfig(**SIGLIP),
         text_config=text(**TEXT, vocab_size=len(tokenizer), **more),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
     )
     images = FAMILIES["llava"].images(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
     )
-    return finish("llava", LlavaForConditionalGeneration(config), tokenizer, images)
+    return finish("llava", hf.LlavaForConditionalGeneration(config), tokenizer, images)
 
 
 def tiny_onevision() -> VisionLanguageModel:
     """LLaVA-OneVision: a SigLIP tower without CLS, tiles scaled down where there are many."""
     tokenizer = byte_tokenizer([*CHATML, "<image>", "<video>"], "<|im_end|>")
     pinpoints = [[56 * a, 56 * b] for a in range(1, 5) for b in range(1, 5)]
-    config = LlavaOnevisionConfig(
-        vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
-        text_config=Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
+    config = hf.LlavaOnevisionConfig(
+        vision_config=hf.SiglipVisionConfig(**SIGLIP, vision_use_head=False),
+        text_config=hf.Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
         image_grid_pinpoints=pinpoints, vision_aspect_ratio="anyres_max_4",
@@ -195,7 +147,7 @@ def tiny_onevision() -> VisionLanguageModel:
     images = FAMILIES["llava_onevision"].images(
         size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
-    network = LlavaOnevisionForConditionalGeneration(config)
+    network = hf.LlavaOnevisionForConditionalGeneration(config)
     return finish("llava_onevision", network, tokenizer, images)
 
 
@@ -204,7 +156,7 @@ def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
     special = ["<|im_start|>", "<end_of_utterance>", "<image>", "<fake_token_around_image>"]
     tokenizer = byte_tokenizer([*special, "<global-img>", *places], "<end_of_utterance>")
     made = config(
-        vision_config=SIGLIP, text_config=LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
+        vision_config=SIGLIP, text_config=hf.LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), scale_factor=2,
     )  # fmt: skip
     images = FAMILIES[family].images(
@@ -215,12 +167,12 @@ def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
 
 def tiny_smolvlm() -> VisionLanguageModel:
     """SmolVLM: tiles named by row and column, pixel shuffle."""
-    return _smol("smolvlm", SmolVLMForConditionalGeneration, SmolVLMConfig)
+    return _smol("smolvlm", hf.SmolVLMForConditionalGeneration, hf.SmolVLMConfig)
 
 
 def tiny_idefics3() -> VisionLanguageModel:
     """Idefics3: as SmolVLM."""
-    return _smol("idefics3", Idefics3ForConditionalGeneration, Idefics3Config)
+    return _smol("idefics3", hf.Idefics3ForConditionalGeneration, hf.Idefics3Config)
 
 
 def _name(tokenizer: Any, **tokens: str) -> None:
@@ -230,7 +182,7 @@ def _name(tokenizer: Any, **tokens: str) -> None:
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
 
 
-def tiny_internvl(text: type = Qwen2Config, **more: Any) -> VisionLanguageModel:
+def tiny_internvl(text: type = hf.Qwen2Config, **more: Any) -> VisionLanguageModel:
     """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle; with
     another language model, InternVL3.5."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
@@ -240,13 +192,13 @@ def tiny_internvl(text: type = Qwen2Config, **more: Any) -> VisionLanguageModel:
         context_image_token="<IMG_CONTEXT>", video_token="<video>",
     )  # fmt: skip
     sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
-    config = InternVLConfig(
-        vision_config=InternVLVisionConfig(**sizes),
+    config = hf.InternVLConfig(
+        vision_config=hf.InternVLVisionConfig(**sizes),
         text_config=text(**TEXT | more, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
     )  # fmt: skip
     images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)
-    return finish("internvl", InternVLForConditionalGeneration(config), tokenizer, images)
+    return finish("internvl", hf.InternVLForConditionalGeneration(config), tokenizer, images)
 
 
 def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLanguageModel:
@@ -257,17 +209,17 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
     _name(tokenizer, **dict(zip(("boi_token", "eoi_token", "image_token"), tokens, strict=True)))
     boi, eoi, image = tokenizer.convert_tokens_to_ids(list(tokens))
     layers = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
-    config = Gemma3Config(
-        text_config=Gemma3TextConfig(
+    config = hf.Gemma3Config(
+        text_config=hf.Gemma3TextConfig(
             **TEXT, vocab_size=len(tokenizer), layer_types=layers, sliding_window=window,
             query_pre_attn_scalar=32,
         ),
-        vision_config=SiglipVisionConfig(**SIGLIP, vision_use_head=False),
+        vision_config=hf.SiglipVisionConfig(**SIGLIP, vision_use_head=False),
         image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=seen,
         tie_word_embeddings=tied,
     )  # fmt: skip
     images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
-    return finish("gemma3", Gemma3ForConditionalGeneration(config), tokenizer, images)
+    return finish("gemma3", hf.Gemma3ForConditionalGeneration(config), tokenizer, images)
 
 
 GEMMA4 = (
@@ -294,13 +246,13 @@ def tiny_gemma4(
     audio = tokenizer.convert_tokens_to_ids(special[-1])
     text = TEXT | {"num_hidden_layers": layers, "vocab_size": len(tokenizer)}
     text |= {"global_head_dim": 64} | more
-    config = Gemma4Config(
-        text_config=Gemma4TextConfig(
+    config = hf.Gemma4Config(
+        text_config=hf.Gemma4TextConfig(
             **text, layer_types=["sliding_attention", "full_attention"] * (layers // 2),
             sliding_window=window, num_kv_shared_layers=shared,
             hidden_size_per_layer_input=8, vocab_size_per_layer_input=len(tokenizer),
         ),
-        vision_config=Gemma4VisionConfig(
+        vision_config=hf.Gemma4VisionConfig(
             hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=4, head_dim=12, position_embedding_size=640,
         ),
@@ -308,7 +260,7 @@ def tiny_gemma4(
         audio_token_id=audio, tie_word_embeddings=False,
     )  # fmt: skip
     images = FAMILIES["gemma4"].images(max_soft_tokens=70)
-    return finish("gemma4", Gemma4ForConditionalGeneration(config), tokenizer, images)
+    return finish("gemma4", hf.Gemma4ForConditionalGeneration(config), tokenizer, images)
 
 
 EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
@@ -326,18 +278,18 @@ EVERY: dict[str, Callable[[], VisionLanguageModel]] = {
     "gemma4": tiny_gemma4,
 }
 PROCESSORS: dict[str, type] = {
-    "qwen2_vl": Qwen2VLProcessor,
-    "qwen2_5_vl": Qwen2_5_VLProcessor,
-    "qwen3_vl": Qwen3VLProcessor,
-    "qwen3_5": Qwen3VLProcessor,
-    "qwen3_5_moe": Qwen3VLProcessor,
-    "llava": LlavaProcessor,
-    "llava_next": LlavaNextProcessor,
-    "llava_onevision": LlavaOnevisionProcessor,
-    "smolvlm": SmolVLMProcessor,
-    "idefics3": Idefics3Processor,
-    "internvl": InternVLProcessor,
-    "gemma3": Gemma3Processor,
+    "qwen2_vl": hf.Qwen2VLProcessor,
+    "qwen2_5_vl": hf.Qwen2_5_VLProcessor,
+    "qwen3_vl": hf.Qwen3VLProcessor,
+    "qwen3_5": hf.Qwen3VLProcessor,
+    "qwen3_5_moe": hf.Qwen3VLProcessor,
+    "llava": hf.LlavaProcessor,
+    "llava_next": hf.LlavaNextProcessor,
+    "llava_onevision": hf.LlavaOnevisionProcessor,
+    "smolvlm": hf.SmolVLMProcessor,
+    "idefics3": hf.Idefics3Processor,
+    "internvl": hf.InternVLProcessor,
+    "gemma3": hf.Gemma3Processor,
 }
 with suppress(ImportError):  # before 5.24 its module wants torchvision
     PROCESSORS["gemma4"] = import_module("transformers.models.gemma4").Gemma4Processor
@@ -403,13 +355,13 @@ def save_known(family: str, folder: Path) -> VisionLanguageModel:
 def save_unknown(folder: Path) -> None:
     """A checkpoint of a family that has no adapter, with its real processor: VipLLaVA."""
     known = tiny_llava15()
-    config = VipLlavaConfig(
-        vision_config=CLIPVisionConfig(**SIGLIP),
-        text_config=LlamaConfig(**TEXT, vocab_size=len(known.tokenizer)),
+    config = hf.VipLlavaConfig(
+        vision_config=hf.CLIPVisionConfig(**SIGLIP),
+        text_config=hf.LlamaConfig(**TEXT, vocab_size=len(known.tokenizer)),
         image_token_index=known.image_token, vision_feature_layers=[-2, -3],
     )  # fmt: skip
-    network = scramble(VipLlavaForConditionalGeneration(config), 0)
-    network.generation_config = GenerationConfig(eos_token_id=known.tokenizer.eos_token_id)
+    network = scramble(hf.VipLlavaForConditionalGeneration(config), 0)
+    network.generation_config = hf.GenerationConfig(eos_token_id=known.tokenizer.eos_token_id)
     network.save_pretrained(folder)
     real_processor("llava", known).save_pretrained(folder)
 
@@ -434,9 +386,9 @@ def tiny_pixtral() -> VisionLanguageModel:
     """Without an adapter, too: pictures in their own shape, with a token behind each row."""
     tokenizer = byte_tokenizer(["<s>", "</s>", "[INST]", "[/INST]", "[IMG]", *ROWS], "</s>")
     tokenizer.chat_template, tokenizer.bos_token = PIXTRAL, "<s>"
-    config = Mistral3Config(
-        vision_config=PixtralVisionConfig(**SIGLIP, head_dim=12),
-        text_config=MistralConfig(**TEXT, vocab_size=len(tokenizer), sliding_window=None),
+    config = hf.Mistral3Config(
+        vision_config=hf.PixtralVisionConfig(**SIGLIP, head_dim=12),
+        text_config=hf.MistralConfig(**TEXT, vocab_size=len(tokenizer), sliding_window=None),
         image_token_index=tokenizer.convert_tokens_to_ids("[IMG]"), tie_word_embeddings=False,
     )  # fmt: skip
     package = "transformers.models.pixtral"
@@ -447,6 +399,8 @@ def tiny_pixtral() -> VisionLanguageModel:
         pillow.PixtralImageProcessorPil(size={"longest_edge": 140}, patch_size=14), tokenizer,
         patch_size=14, spatial_merge_size=2,
     )  # fmt: skip
-    model = scramble(Mistral3ForConditionalGeneration(config), 0)
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=0)
+    model = scramble(hf.Mistral3ForConditionalGeneration(config), 0)
+    model.generation_config = hf.GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=0
+    )
     return OTHERS.adapter(prepare(model), tokenizer, processor, "tiny-pixtral")

@@ -6,18 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    CLIPVisionConfig,
-    GenerationConfig,
-    LlamaConfig,
-    LlavaNextConfig,
-    LlavaNextForConditionalGeneration,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-)
 from transformers.models.llava_next.image_processing_pil_llava_next import (
     LlavaNextImageProcessorPil,
 )
@@ -50,18 +40,18 @@ SIGLIP: dict[str, Any] = {
 }  # fmt: skip
 
 
-def byte_tokenizer(special: list[str], eos: str) -> PreTrainedTokenizerFast:
+def byte_tokenizer(special: list[str], eos: str) -> hf.PreTrainedTokenizerFast:
     """One id a byte, then the special tokens."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos)
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos)
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     return tokenizer
 
 
-def scramble(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+def scramble(model: hf.PreTrainedModel, seed: int) -> hf.PreTrainedModel:
     """Weights large enough that tokens vary and attention is not flat."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
@@ -72,11 +62,11 @@ def scramble(model: PreTrainedModel, seed: int) -> PreTrainedModel:
 
 
 def finish(
-    family: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, images: Any
+    family: str, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokenizerFast, images: Any
 ) -> VisionLanguageModel:
     """A family's adapter over a network with random weights."""
     eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
-    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=0)
+    model.generation_config = hf.GenerationConfig(eos_token_id=eos, pad_token_id=0)
     adapter = FAMILIES[family].adapter
     tokenizer.chat_template = tokenizer.chat_template or adapter.template
     return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
@@ -88,7 +78,7 @@ def tiny_qwen(seed: int = 0) -> VisionLanguageModel:
     tokenizer = byte_tokenizer([*special, "<|image_pad|>", "<|video_pad|>"], "<|im_end|>")
     tokenizer.chat_template = QWEN_TEMPLATE
     ids = dict(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
-    config = Qwen2_5_VLConfig(
+    config = hf.Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(tokenizer), "hidden_size": 14 * 32, "intermediate_size": 96,
             "num_hidden_layers": 4, "num_attention_heads": 14, "num_key_value_heads": 2,
@@ -109,8 +99,8 @@ def tiny_qwen(seed: int = 0) -> VisionLanguageModel:
         tie_word_embeddings=True,
     )  # fmt: skip
     torch.manual_seed(seed)
-    model = scramble(Qwen2_5_VLForConditionalGeneration(config), seed)
-    model.generation_config = GenerationConfig(eos_token_id=ids["<|im_end|>"])
+    model = scramble(hf.Qwen2_5_VLForConditionalGeneration(config), seed)
+    model.generation_config = hf.GenerationConfig(eos_token_id=ids["<|im_end|>"])
     images = Qwen2VLImageProcessorPil(
         patch_size=14, merge_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
     )
@@ -121,12 +111,12 @@ def tiny_llava(seed: int = 0) -> VisionLanguageModel:
     """LLaVA-NeXT's structure: CLIP tower with CLS, tiles, unpadding, newline, 4 heads a kv head."""
     special = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<image>"]
     tokenizer = byte_tokenizer(special, "<|eot_id|>")
-    config = LlavaNextConfig(
-        vision_config=CLIPVisionConfig(
+    config = hf.LlavaNextConfig(
+        vision_config=hf.CLIPVisionConfig(
             hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
             image_size=56, patch_size=14,
         ),
-        text_config=LlamaConfig(
+        text_config=hf.LlamaConfig(
             vocab_size=len(tokenizer), hidden_size=8 * 32, intermediate_size=96, head_dim=32,
             num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2,
             max_position_embeddings=4096,
@@ -136,9 +126,9 @@ def tiny_llava(seed: int = 0) -> VisionLanguageModel:
         vision_feature_layer=-2,
     )  # fmt: skip
     torch.manual_seed(seed)
-    model = scramble(LlavaNextForConditionalGeneration(config), seed)
+    model = scramble(hf.LlavaNextForConditionalGeneration(config), seed)
     eos = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    model.generation_config = GenerationConfig(eos_token_id=eos)
+    model.generation_config = hf.GenerationConfig(eos_token_id=eos)
     images = LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56},
         image_grid_pinpoints=config.image_grid_pinpoints, do_pad=True,
@@ -146,20 +136,20 @@ def tiny_llava(seed: int = 0) -> VisionLanguageModel:
     return LlavaNext(prepare(model), tokenizer, images, "tiny-llava")
 
 
-def small_config(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> Qwen2_5_VLConfig:
+def small_config(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> hf.Qwen2_5_VLConfig:
     """An embedded model's configuration, of two layers in both halves and other sizes."""
     found = json.loads((folder / "config.json").read_text())
     layers = {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
     found["text_config"] |= layers | text
     found["vision_config"] |= {"depth": 2, "fullatt_block_indexes": [0, 1], "num_heads": 1}
     found["vision_config"] |= {"hidden_size": 64, **vision}
-    return Qwen2_5_VLConfig(**found)
+    return hf.Qwen2_5_VLConfig(**found)
 
 
 def save_small_pocket(folder: Path) -> None:
     """A random model of the pocket's class: two layers, real tokenizer and processor, in shards."""
     torch.manual_seed(0)
-    model = Qwen2_5_VLForConditionalGeneration(small_config(POCKET, {}, {})).bfloat16()
+    model = hf.Qwen2_5_VLForConditionalGeneration(small_config(POCKET, {}, {})).bfloat16()
     scramble(model, 0).bfloat16().save_pretrained(folder, max_shard_size="5MB")
     for path in (*POCKET.glob("*token*.json"), *POCKET.glob("*_config.json"), *POCKET.glob("*ja")):
         shutil.copy(path, folder)

@@ -150,31 +150,3 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
     for member, wanted in zip(members, apart, strict=True):
         steps = [step.tokens[0] for step in decode(vlm, prompt, member, logits, NEW)]
         assert steps == wanted[0]
-
-
-@pytest.mark.parametrize("family", TINY)
-def test_fastv_equals_a_masked_reference(family: str, picture: Picture) -> None:
-    """Dropping rows must give what hiding them from the later layers gives."""
-    vlm = _model(family)
-    settings = Settings.of(tokens="fastv", keep_tokens=0.4, channels="full", keep_channels=1.0)
-    prompt = _embed(vlm, picture, settings, 0)
-    cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-    logits, _ = prefill(vlm, prompt, cache)
-    kept = cache.plan.kept_rows
-    assert kept is not None and kept.sum() < kept.numel()
-    hidden = (~kept)[:, None, None, :]
-    length = kept.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
-    masked = causal & ~hidden | torch.eye(length, dtype=torch.bool)
-
-    def blind(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple:
-        return args, {**kwargs, "attention_mask": masked}
-
-    layers = vlm.model.get_decoder().layers[settings.tokens.first_layer :]
-    hooks = [layer.register_forward_pre_hook(blind, with_kwargs=True) for layer in layers]
-    try:
-        wanted, _ = prefill(vlm, prompt, DynamicCache())
-    finally:
-        for hook in hooks:
-            hook.remove()
-    assert torch.allclose(logits, wanted, atol=1e-4)

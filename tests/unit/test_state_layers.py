@@ -2,34 +2,20 @@
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
-from transformers import (
-    GraniteMoeHybridConfig,
-    Lfm2Config,
-    Lfm2VlConfig,
-    Lfm2VlForConditionalGeneration,
-    PreTrainedModel,
-    Siglip2VisionConfig,
-)
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.attention import prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.decode import decode_one_token
-from rotatek.engine.prefill import empty_cache, fill, forked, plan_for
 from rotatek.errors import ModeUnsupported
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import BASELINE, Settings
-from rotatek.models import VisionLanguageModel
-from tests.families import tiny_qwen35
-from tests.fixtures import Picture
+from rotatek.methods.settings import Settings
 from tests.tiny import scramble
 from tests.unit.test_refused_attention import TEXT, llava_over
 
@@ -43,24 +29,24 @@ FORMS = {
 }
 
 
-def lfm2(vocabulary: int = 100, image: int = 90) -> PreTrainedModel:
+def lfm2(vocabulary: int = 100, image: int = 90) -> hf.PreTrainedModel:
     """Short convolutions, one of them behind the last layer with Keys."""
     kinds = ["conv", "full_attention", "conv", "full_attention", "conv"]
     sizes = TEXT | {"num_hidden_layers": len(kinds), "vocab_size": vocabulary}
-    text = Lfm2Config(**sizes, layer_types=kinds)
-    tower = Siglip2VisionConfig(
+    text = hf.Lfm2Config(**sizes, layer_types=kinds)
+    tower = hf.Siglip2VisionConfig(
         hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         patch_size=14, num_patches=64,
     )  # fmt: skip
-    config = Lfm2VlConfig(text_config=text, vision_config=tower, image_token_id=image)
-    return Lfm2VlForConditionalGeneration(config)
+    config = hf.Lfm2VlConfig(text_config=text, vision_config=tower, image_token_id=image)
+    return hf.Lfm2VlForConditionalGeneration(config)
 
 
-def granite() -> PreTrainedModel:
+def granite() -> hf.PreTrainedModel:
     """State spaces, and attention whose scores have a scale of their own."""
     text = {name: value for name, value in TEXT.items() if name != "head_dim"}
     return llava_over(
-        GraniteMoeHybridConfig(
+        hf.GraniteMoeHybridConfig(
             **text | {"num_hidden_layers": 4}, attention_multiplier=0.2, mamba_n_heads=8,
             layer_types=["linear_attention", "full_attention"] * 2, mamba_d_state=16,
             mamba_chunk_size=8, num_local_experts=2, num_experts_per_tok=1,
@@ -69,21 +55,16 @@ def granite() -> PreTrainedModel:
     )  # fmt: skip
 
 
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+MODELS: dict[str, Callable[[], hf.PreTrainedModel]] = {
     "lfm2_vl": lfm2,
     "granite hybrid": granite,
 }
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(request: pytest.FixtureRequest) -> PreTrainedModel:
+def model(request: pytest.FixtureRequest) -> hf.PreTrainedModel:
     torch.manual_seed(0)
     return scramble(MODELS[request.param](), 0)
-
-
-@pytest.fixture(scope="module")
-def vlm() -> VisionLanguageModel:
-    return tiny_qwen35()
 
 
 def rows(*which: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -102,34 +83,34 @@ def rows(*which: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return {"input_ids": ids, "attention_mask": mask}, {"visual": visual, "attention_mask": mask}
 
 
-def said(model: PreTrainedModel, settings: Settings, *which: int, **more: Any) -> Tensor:
+def said(model: hf.PreTrainedModel, settings: Settings, *which: int, **more: Any) -> Tensor:
     inputs, marked = rows(*which)
     cache = RotateKCache(model, marked, settings)
     return _new(model, inputs, cache, **more)
 
 
-def _new(model: PreTrainedModel, inputs: dict[str, Tensor], cache: Any, **more: Any) -> Tensor:
+def _new(model: hf.PreTrainedModel, inputs: dict[str, Tensor], cache: Any, **more: Any) -> Tensor:
     torch.manual_seed(0)
     out = model.generate(**inputs, **GREEDY | more, **with_cache(model, cache))
     return out[:, inputs["input_ids"].shape[1] :]
 
 
 @pytest.mark.parametrize("way", [{}, {"num_beams": 2}], ids=str)
-def test_full_width_is_plain_transformers(model: PreTrainedModel, way: dict[str, Any]) -> None:
+def test_full_width_is_plain_transformers(model: hf.PreTrainedModel, way: dict[str, Any]) -> None:
     plain = _new(model, rows()[0], None, **way)
     assert torch.equal(said(model, FULL, **way), plain)
     assert torch.equal(said(model, Settings.of(keep_channels=1.0), **way), plain)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_batch_is_its_rows(model: PreTrainedModel, form: str) -> None:
+def test_a_batch_is_its_rows(model: hf.PreTrainedModel, form: str) -> None:
     together = said(model, FORMS[form])
     alone = [said(model, FORMS[form], row) for row in range(3)]
     assert torch.equal(together, torch.cat(alone))
 
 
 @torch.inference_mode()
-def test_dropped_rows_are_never_read_by_later_layers(model: PreTrainedModel) -> None:
+def test_dropped_rows_are_never_read_by_later_layers(model: hf.PreTrainedModel) -> None:
     """A pruner counts layers with Keys: behind the first one, the rest of the model reads what
     stays, as a prompt of these rows alone."""
     inputs, marked = rows(0)
@@ -168,28 +149,7 @@ def _seeing(entered: dict[int, tuple[Tensor, Any]], at: int) -> Callable[..., No
     return see
 
 
-@torch.inference_mode()
-def test_a_cache_goes_on_from_a_file_and_from_a_copy(
-    vlm: VisionLanguageModel, picture: Picture, tmp_path: Path
-) -> None:
-    """States are written, copied and given back; a step of one cache leaves the others alone."""
-    embedded = vlm.embed(vlm.prompt(make_request(picture(100, 60), "what?", 6)))
-    caches: list[Any] = []
-    for settings in (BASELINE, FORMS["bits"]):
-        plan = plan_for(vlm, embedded, settings.pruning)
-        caches.append(empty_cache(vlm, embedded, settings, plan))
-        fill(vlm, embedded, plan, caches[-1:])
-    plain, cache = caches
-    cache.save(tmp_path / "file")
-    kept = RotateKCache.load(tmp_path / "file", vlm.model)
-    twins = [(plain, forked(plain)), (cache, cache.fork()), (cache, kept)]
-    token, position = torch.tensor([7]), embedded.next_position
-    wanted = {id(own): decode_one_token(vlm, token, position, own, None) for own in caches}
-    for own, other in twins:
-        assert torch.equal(decode_one_token(vlm, token, position, other, None), wanted[id(own)])
-
-
-def test_a_cache_is_used_again_and_never_cropped(model: PreTrainedModel) -> None:
+def test_a_cache_is_used_again_and_never_cropped(model: hf.PreTrainedModel) -> None:
     inputs, marked = rows()
     cache = RotateKCache(model, marked, FORMS["channels"])
     first = _new(model, inputs, cache)
