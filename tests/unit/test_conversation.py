@@ -1,8 +1,7 @@
 """Follow-up questions on kept caches: the same tokens as a fresh prompt, bytes, limits, release."""
 
 import gc
-import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -123,28 +122,6 @@ def test_limits_are_a_sentence_and_the_conversation_stays(engine: Engine, pictur
     assert _refusal(engine, conversation, "one more?") == over
     assert conversation.is_open and conversation.turns == 3
     conversation.close()
-
-
-@pytest.mark.parametrize("way", ["stop", "leave", "fail"])
-def test_an_answer_cut_short_releases_the_conversation(
-    engine: Engine, picture: Picture, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    conversation, _ = _begun(engine, picture)
-    stop = threading.Event()
-    if way == "fail":
-        monkeypatch.setattr("rotatek.engine.engine.token_event", lambda *_: 1 / 0)
-    run = engine.follow(conversation, "and then?", 40, stop)
-    for event in run:
-        if isinstance(event, Token):
-            if way == "leave":
-                assert isinstance(run, Generator)
-                run.close()
-                break
-            stop.set()
-    assert not conversation.is_open
-    if way == "fail":
-        assert isinstance(event, Failed)
-        assert event.message.startswith("Something went wrong (id ")
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "baseline"])

@@ -13,8 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from rotatek import errors
-from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed, prefill
 from rotatek.engine.engine import Engine
@@ -29,7 +27,6 @@ from rotatek.pictures import Pictures
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
-from tests.questions import words
 from tests.tiny import QWEN_TEMPLATE, tiny_qwen
 
 FULL = Settings(channels=Full())
@@ -120,12 +117,14 @@ def test_answers_are_those_of_the_uncompressed_model(
 def test_a_question_changes_nothing_and_a_batch_is_as_each_alone(
     form: str, engine: Engine, shown: list[Image.Image], tmp_path: Path
 ) -> None:
-    settings = Settings.of(**FORMS[form])
+    settings, drawn = Settings.of(**FORMS[form]), Sampling(temperature=1.0, seed=6)
     pictures = Pictures(engine, settings, tmp_path)
     names = [pictures.add(image).name for image in shown]
     first = pictures.ask(names, "what?", 8)
-    alone = [pictures.ask(name, "what?", 8)[0] for name in names]
-    assert [a.text for a in first] == [a.text for a in alone]
+    for own in (Sampling(), drawn):
+        together = pictures.ask(names, "what?", 8, own)
+        alone = [pictures.ask(name, "what?", 8, own)[0] for name in names]
+        assert [a.text for a in together] == [a.text for a in alone]
     pictures.ask(names, "and something longer, to fill the buffers of text?", 24)
     assert pictures.ask(names, "what?", 8) == first
     again = Pictures(engine, settings, tmp_path)  # from the files
@@ -143,20 +142,6 @@ def test_the_same_picture_again_costs_nothing(
     assert first == again == other and pictures.counts["read"] == 1
     assert engine.scheduler.counters.steps == done
     assert first.cache_bytes < first.full_bytes and 0 < first.file_bytes < first.full_bytes
-
-
-def test_a_name_is_of_pixels_model_and_method(engine: Engine, shown: list[Image.Image]) -> None:
-    images = tuple(shown[:1])
-    own = PictureReader(engine.vlm, BITS).name_of(images)
-    assert PictureReader(engine.vlm, BITS).name_of(images) == own
-    assert own != PictureReader(engine.vlm, BITS).name_of(tuple(shown[1:2]))
-    assert own != PictureReader(engine.vlm, Settings.of(smaller=4)).name_of(images)
-    assert own != PictureReader(engine.vlm, BITS, "picture").name_of(images)
-    assert own != PictureReader(tiny_qwen(seed=1), BITS).name_of(images)
-    smaller = tiny_qwen()
-    smaller.images.size = {"shortest_edge": 56 * 56, "longest_edge": 112 * 112}
-    assert own != PictureReader(smaller, BITS).name_of(images)
-    assert own != PictureReader(engine.vlm, BITS, limit=500).name_of(images)
 
 
 def test_a_template_that_begins_with_the_question_is_refused() -> None:
@@ -249,15 +234,6 @@ def test_bytes_may_be_said_in_units_and_are_bytes(engine: Engine) -> None:
             Pictures(engine, BITS, memory=given)  # type: ignore[arg-type]
 
 
-def test_drawn_answers_of_many_are_those_of_each(engine: Engine, shown: list[Image.Image]) -> None:
-    """A batch of pictures draws as each picture does by itself."""
-    pictures, own = Pictures(engine, FULL), Sampling(temperature=1.0, seed=6)
-    held = [pictures.add(image) for image in shown]
-    together = [answer.text for answer in pictures.ask(held, "What?", 9, own)]
-    assert together == [pictures.ask(one, "What?", 9, own)[0].text for one in held]
-    assert together != [answer.text for answer in pictures.ask(held, "What?", 9)]
-
-
 def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:
     """Uncompressed, it attends where the model attends that is asked afresh."""
     before = engine.admission.running  # other tests' stores
@@ -278,27 +254,3 @@ def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image
     pictures.close()
     pruned.close()
     assert engine.scheduler.running == 0 and engine.admission.running <= before
-
-
-@pytest.mark.parametrize("inference", [True, False])
-def test_a_copy_is_a_cache_of_its_own(
-    engine: Engine, shown: list[Image.Image], inference: bool
-) -> None:
-    """Questions to copies change neither the picture nor each other, in and out of inference."""
-    vlm = engine.vlm
-    cache = read(PictureReader(vlm, BITS), shown[0])
-    before = [tensor.clone() for _, tensor in cache.tensors()]
-    ids, behind = words(20, 1), cache.notes.next_position
-    with torch.inference_mode(inference), torch.no_grad():
-        one, other = cache.fork(20), cache.fork(20)
-        for layer, own in zip(key_layers(one), key_layers(cache), strict=True):
-            assert layer.store is own.store
-        wanted = feed(vlm, ids, behind, one)[0]
-        assert torch.equal(feed(vlm, ids, behind, cache.fork())[0], wanted)
-    with torch.no_grad():  # as a program calls the model
-        positions = vlm.positions_at((behind[:, None] + torch.arange(20)).flatten())
-        positions = positions[..., 0].unflatten(-1, ids.shape)
-        out = vlm.model(input_ids=ids, position_ids=positions, **with_cache(vlm.model, other))
-    torch.testing.assert_close(out.logits[:, -1].float(), wanted, atol=1e-4, rtol=1e-4)
-    for (_, tensor), was in zip(cache.tensors(), before, strict=True):
-        assert torch.equal(tensor, was)

@@ -11,9 +11,6 @@ import pytest
 
 from rotatek import errors
 from rotatek.cli import main as command
-from rotatek.methods.settings import Settings
-from rotatek.pictures import Pictures
-from rotatek.pictures.indexing import files_of, index
 from rotatek.pictures.store import PictureStore
 from tests.fixtures import Picture
 from tests.tiny import tiny_llava, tiny_qwen
@@ -137,13 +134,8 @@ def test_the_pages_of_a_pdf_are_pages(
         assert "pages.pdf#2: " in err and out.startswith(f"2 pages, {again} read now: ")
     found = pages_of(store, capsys)
     assert [Path(page).name for page in found] == [every[0], every[1], every[3]]
-    path.write_bytes(b"%PDF-1.7 and nothing else")
-    assert run("index", path, "--store", store) == 1
-    assert [Path(page).name for page in pages_of(store, capsys)] == ["one.png"]
-    assert run("store", store, "--forget", path) == 2
-    path.write_bytes(pdf_of(shown))
-    assert run("index", path, "--store", store) == 0 and len(PictureStore(store).names()) == 4
     assert run("store", store, "--forget", path) == 0 and len(PictureStore(store).names()) == 1
+    path.write_bytes(pdf_of(shown))
     assert run("ask", path, "what?", "--max-new-tokens", "2") == 0  # three pictures of one prompt
     path.write_bytes(pdf_of([picture(32, 32, seed=s) for s in range(9)]))
     capsys.readouterr()
@@ -182,32 +174,9 @@ def test_a_name_is_printed_in_one_line(
     assert "two\\nlines.pdf: The PDF is damaged" in said and "\x1b" not in said
     pages = pages_of(store, capsys)
     assert len(pages) == 6 and {len(page.splitlines()) for page in pages} == {1}
-    run("store", store)
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(pages) + 2
     run("ask", "--store", store, "what?", "--max-new-tokens", "2", "--json")
     told = [json.loads(line)["page"] for line in capsys.readouterr().out.splitlines()]
     assert len(told) == 6 and sum("two\nlines.png" in page for page in told) == 1
-
-
-def test_an_index_that_a_full_disk_ended_goes_on(
-    folder: Path, tmp_path: Path, picture: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    (folder / "pages.pdf").write_bytes(pdf_of([picture(100, 80, seed=s) for s in (4, 5, 6)]))
-    pictures = Pictures(tiny_qwen(), Settings.of(smaller=8), tmp_path / "store")
-    files = files_of([folder])
-    with monkeypatch.context() as patch, pytest.raises(errors.StorageFull):
-        for count, _ in enumerate(index(pictures, files), 1):
-            if count == 3:  # one.png and two pages of the PDF
-                patch.setattr(os, "fsync", full)
-    assert 3 <= len(pictures.names()) < 5
-    again = Pictures(pictures.engine, Settings.of(smaller=8), tmp_path / "store")
-    found = list(index(again, files))
-    fresh = [page.fresh for page in found].count(True)
-    assert fresh == again.counts["read"] == 5 - pictures.counts["read"]
-    assert all(page.picture is not None for page in found) and len(found) == 5
 
 
 def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -234,14 +203,12 @@ def test_a_store_says_what_is_in_it(folder: Path, tmp_path: Path, capsys: Captur
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("ask --store {store}", "give the QUESTION alone"),
         ("ask --store {store} picture.png what?", "give the QUESTION alone"),
         ("ask --store {store} what? --save-cache x", "keeps its own caches"),
         ("ask --store {store} what? --smaller 4", "made with other settings"),
         ("ask --store {store} what? --model other", "belongs to another model"),
         ("index {picture} --store {store} --memory none", "--memory must be bytes"),
         ("ask --store {store}/nothing what?", "no store of pictures"),
-        ("ask picture.png what? --csv x", "--csv is for the answers of a store"),
         ("index {store}/nothing --store {store}", "no file or folder nothing"),
         ("index {store} --store {store}", "no pictures or PDF files there"),
         ("index {picture} --store {store} --weigh-by chance", "weigh_by must be one of"),

@@ -26,14 +26,15 @@ from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel, collate
 from rotatek.pictures import Pictures
-from tests.families import EVERY
+from tests.families import EVERY, tiny_gemma3
 from tests.fixtures import Picture, half
 from tests.greedy import decode
 from tests.tiny import tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
 
 NEW = 6
-FAMILIES = ("llava_next", "qwen3_5")  # beside Qwen2.5-VL, which has every form
+FAMILIES = ("llava_next", "qwen3_5", "a window")  # beside Qwen2.5-VL, which has every form
+KINDS = EVERY | {"a window": lambda: tiny_gemma3(40, 16, tied=False)}
 MATRIX = [  # every form of every method where no token is dropped, each pruner, other families
     *(("qwen2_5_vl", "none", {"channels": name, **form}, 1) for name in CHANNELS
       for form in VARIANTS.get(name, [{}])),
@@ -45,7 +46,7 @@ MATRIX = [  # every form of every method where no token is dropped, each pruner,
 @pytest.fixture(scope="module")
 def models() -> Callable[[str], VisionLanguageModel]:
     made: dict[str, VisionLanguageModel] = {}
-    return lambda name: made[name] if name in made else made.setdefault(name, EVERY[name]())
+    return lambda name: made[name] if name in made else made.setdefault(name, KINDS[name]())
 
 
 def filled(
@@ -94,26 +95,6 @@ def test_a_loaded_cache_goes_on_as_the_saved_one(
     mine, theirs = (said(vlm, one, embedded, logits) for one in (cache, loaded))
     for one, other in zip(mine, theirs, strict=True):
         assert one[0] == other[0] and torch.equal(one[1], other[1])
-
-
-def test_an_answer_may_be_saved_in_its_middle(
-    qwen: VisionLanguageModel, picture: Picture, tmp_path: Path
-) -> None:
-    """Text that has grown comes along, static buffers too."""
-    cache, embedded, logits = filled(qwen, picture, Settings.of(keep_channels=0.25))
-    cache.reserve(4 * NEW)
-    whole = said(qwen, cache, embedded, logits)
-    again, _, _ = filled(qwen, picture, Settings.of(keep_channels=0.25))
-    steps = decode(qwen, embedded, again, logits, NEW)
-    for _ in range(3):
-        step = next(steps)
-    again.save(tmp_path / "half")
-    loaded = RotateKCache.load(tmp_path / "half", qwen.model)
-    position = embedded.next_position + 2
-    rest = type(embedded)(
-        embedded.embeds, embedded.positions, embedded.visual, embedded.valid, position
-    )
-    assert [t for t, _ in said(qwen, loaded, rest, step.logits)][:4] == [t for t, _ in whole][2:6]
 
 
 def test_what_cannot_be_saved_is_said_and_nothing_is_lost(
@@ -185,20 +166,13 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], type[errors.UserError]]] = {
     "larger than memory": (lambda _: _zeros(bytes(1 << 26)), DAMAGED),
     "another frame behind": (lambda d: d + d, DAMAGED),
     "no such row": (lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(0, "x")), VERSION),
-    "behind a row": (
-        lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(1, 1 << 40)), VERSION,
-    ),
     "larger than a row": (
         lambda d: edited(d, lambda h: h["tensors"][0].__setitem__(2, [1 << 40])),
         VERSION,
     ),
-    "no such tensor": (
-        lambda d: edited(d, lambda h: _layer(h)["text"]["keys"].update(of=9999)), VERSION,
-    ),
     "no such store": (
         lambda d: edited(d, lambda h: _layer(h)["store"].update({"": "os:system"})), VERSION,
     ),
-    "other fields": (lambda d: edited(d, lambda h: _layer(h)["store"]["of"].update(x=1)), VERSION),
     "digits beyond their end": (
         lambda d: edited(d, lambda h: _layer(h)["store"]["of"]["visual"]["of"].update(tokens=9999)),
         VERSION,
@@ -268,19 +242,3 @@ def test_without_the_coder_a_sentence_says_what_to_install(
         with pytest.raises(errors.CompressorMissing, match="rotatek\\[store\\]"):
             use()
     assert not (tmp_path / "store").exists()
-
-
-TYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.bfloat16, torch.float64)
-
-
-def test_numbers_of_every_type_come_back(qwen: VisionLanguageModel, tmp_path: Path) -> None:
-    raw = torch.randint(0, 256, (3, 5, 16), generator=torch.Generator().manual_seed(1))
-    plain = raw.to(torch.uint8)
-    every = [raw > 99 if kind == torch.bool else plain.view(kind) for kind in TYPES]
-    content = {"it": every, "none": [each[:0] for each in every], "one": [x[0] for x in every]}
-    cache_file.Draft(qwen.model, content).write(tmp_path / "numbers")
-    found = cache_file.read(tmp_path / "numbers", qwen.model, torch.device("cpu"))
-    for name, wanted in content.items():
-        for one, other in zip(wanted, found[name], strict=True):
-            assert one.dtype == other.dtype and one.shape == other.shape
-            assert torch.equal(one.contiguous().view(torch.uint8), other.view(torch.uint8))
