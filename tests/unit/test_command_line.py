@@ -6,8 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ import pytest
 
 from rotatek.cli import main as command
 from rotatek.cli.compare import columns
-from rotatek.errors import SettingError, UserError
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
-from tests.fixtures import Picture
+from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
 FIELDS = {
@@ -115,26 +113,6 @@ def test_ask_draws_with_a_seed(ask: Callable[..., Any]) -> None:
     assert ask()["sampling"] == {} == ask("--seed", "3")["sampling"]
 
 
-def test_batch_keeps_order_and_survives_a_bad_row(image: str, tmp_path: Path, run: Run) -> None:
-    rows = [
-        {"image": image, "question": "first?"},
-        {"image": str(tmp_path / "missing.png"), "question": "second?"},
-        {"image": image, "question": "third?"},
-    ]
-    batch = tmp_path / "batch.jsonl"
-    batch.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    status, out, err = run("ask", "--batch", str(batch), "--max-new-tokens", "3")
-    reports = [json.loads(line) for line in out.splitlines()]
-    assert status == 2 and [r["question"] for r in reports] == ["first?", "second?", "third?"]
-    assert "error" in reports[1] and "answer" in reports[2]
-    assert "question" in err  # the bar
-    assert err.strip().splitlines()[-1].startswith("1 of the batch's questions")
-    for line in ("not json", '{"image": "x.png"}', "[]", "7"):
-        batch.write_text(line + "\n")
-        status, _, err = run("ask", "--batch", str(batch))
-        assert status == 2 and "Line 1 of the batch file" in err
-
-
 def test_a_stored_cache_answers_further_questions(image: str, tmp_path: Path, run: Run) -> None:
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     short = ["--max-new-tokens", "3", "--json"]
@@ -182,6 +160,7 @@ REFUSED = [
     ("ask --save-cache x --batch rows.jsonl", "Leave --batch out"),
     ("ask --save-cache x {image} what? --channels full", "no compressed cache"),
     ("ask {image} what? --batch nothing.jsonl", "Give either IMAGE"),
+    ("ask --batch {image}", "picture.png cannot be read as text"),
     ("ask {image} what? --temperature 3", "temperature must be a number from 0 to 2"),
     ("ask {image} what? --keep-tokens 0", "keep_tokens must be a number above 0"),
     ("ask {image} what? --keep-tokens much", "keep_tokens must be a number above 0"),
@@ -222,14 +201,9 @@ def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"tokens": "fastv", "keep_tokens": 0.4},
-    {"tokens": "visionzip", "keep_tokens": 0.3, "channels": "spark", "recovery": "mean"},
     {"tokens": "fastv", "fastv_layer": 3, "keep_tokens": 0.5, "channels": "full"},
     {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 8},
-    {"channels": "think", "keep_channels": 0.9},
     {"keep_channels": 0.5, "recovery": "mean"},
-    {"channels": "full", "tokens": "visionzip", "keep_tokens": 0.07},
 ]
 
 
@@ -245,16 +219,8 @@ def test_a_comparison_keeps_one_budget(options: dict[str, Any]) -> None:
     reducing = {name for name, method in CHANNELS.items() if method.drops_channels}
     assert reducing <= set(made)
     assert chosen in made.values() or chosen.channels.stores_everything
-
-
-def test_an_option_of_another_method_goes_to_its_column() -> None:
-    made = columns({"recovery": "mean"})
-    assert made["spark"].as_dict()["recovery"] == "mean"
     assert "recovery" not in made["rotatek"].as_dict()
-    with pytest.raises(UserError, match="nothing to compare"):
-        columns({"channels": "full"})
-    with pytest.raises(SettingError, match="recovery must be one of"):
-        columns({"recovery": "median"})
+    assert ("recovery" in options) == (made["spark"].as_dict().get("recovery") == "mean")
 
 
 @pytest.mark.parametrize("word", ["ask", "compare"])
@@ -269,10 +235,8 @@ def test_help_has_every_option_of_every_method(
     for registry in (TOKENS, CHANNELS):
         for name, method in registry.items():
             assert f"{name}: {method.label}" in said
-        for key, owned in registry.options().items():
+        for key in registry.options():
             assert f"--{key.replace('_', '-')} F" in said or f"{key} of " in said
-            for _, option in owned:
-                assert all(value in said for value in option.values)
 
 
 def test_help_of_the_whole_needs_no_tensors() -> None:
@@ -313,30 +277,19 @@ with cli.interruptible():
 """
 
 
-@pytest.fixture
-def stuck(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A process that was interrupted, and cleans up for ever."""
-    words = [sys.executable, "-c", STUCK.format(seconds=request.param)]
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(("seconds", "again"), [(0.2, False), (600, True)])
+def test_cleaning_up_may_take_so_long_or_until_a_second_interrupt(
+    seconds: float, again: bool
+) -> None:
+    words = [sys.executable, "-c", STUCK.format(seconds=seconds)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
-            assert process.stdout.readline() == "waiting\n"
+            assert present(process.stdout).readline() == "waiting\n"
             process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "cleaning up\n"
-            yield process
+            assert present(process.stdout).readline() == "cleaning up\n"
+            if again:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(30) == command.INTERRUPTED
         finally:
             process.kill()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("stuck", [0.2], indirect=True)
-def test_cleaning_up_may_take_only_so_long(stuck: subprocess.Popen[str]) -> None:
-    assert stuck.wait(30) == command.INTERRUPTED
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("stuck", [600], indirect=True)
-def test_a_second_interrupt_ends_it_at_once(stuck: subprocess.Popen[str]) -> None:
-    clock = time.perf_counter()
-    stuck.send_signal(signal.SIGINT)
-    assert stuck.wait(30) == command.INTERRUPTED and time.perf_counter() - clock < 10
