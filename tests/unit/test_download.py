@@ -5,13 +5,11 @@ import shutil
 import time
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from huggingface_hub import snapshot_download
 
 from rotatek import errors
-from rotatek.models import download, load
+from rotatek.models import load
 from rotatek.models.download import Progress, downloading, fetch
 from tests.hub import COMMIT, FILES
 
@@ -81,17 +79,4 @@ def test_a_full_disk_is_told_before_a_byte_is_fetched(
     usage = shutil.disk_usage("/")._replace(free=50_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(errors.StorageFull, match="set HF_HOME to a folder of another disk"):
-        fetch("org/small")
-
-
-def test_a_disk_that_fills_meanwhile_is_told(
-    hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(**options: Any) -> Any:
-        if options.get("dry_run") or options.get("local_files_only"):
-            return snapshot_download(**options)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(download, "snapshot_download", full)
-    with pytest.raises(errors.StorageFull, match="The disk is full"):
         fetch("org/small")

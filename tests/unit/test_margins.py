@@ -7,7 +7,6 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from rotatek.inputs.crop_margins import blank_margins
-from rotatek.inputs.token_grid import Grid
 from tests.families import tiny_qwen2
 
 UNIT, MOST = 28, 256  # 448 x 448 pixels fit
@@ -61,13 +60,6 @@ def test_specks_do_not_count_as_text() -> None:
     assert left <= BOX[0] and top <= BOX[1] and right >= BOX[2] - 40 and bottom >= BOX[3] - 60
 
 
-def test_what_fits_is_left_alone() -> None:
-    image = Image.new("RGB", (448, 448), "white")
-    image.paste((0, 0, 0), (200, 200, 260, 240))
-    assert blank_margins(image, UNIT, MOST) is None
-    assert blank_margins(image.resize((900, 900)), UNIT, MOST) is not None
-
-
 def test_pictures_without_blank_margins_are_left_alone() -> None:
     ramp = np.linspace(0, 255, 1600, dtype=np.uint8)[None, :, None].repeat(2000, 0).repeat(3, 2)
     noise = np.random.default_rng(0).integers(0, 255, (200, 160, 3)).astype(np.uint8)
@@ -77,24 +69,6 @@ def test_pictures_without_blank_margins_are_left_alone() -> None:
     framed = sheet()
     ImageDraw.Draw(framed).rectangle((0, 0, 1599, 1999), outline=(0, 0, 0), width=30)
     assert blank_margins(framed, UNIT, MOST) is None  # the edge has content of its own
-
-
-def test_what_is_shown_lies_where_it_lay() -> None:
-    image = sheet()
-    cut = blank_margins(image, UNIT, MOST)
-    assert cut is not None
-    shown = cut.of(image, UNIT)
-    dark = np.asarray(shown.convert("L")).reshape(-1, UNIT, shown.width // UNIT, UNIT).min((1, 3))
-    grid = Grid.within(cut.rows, cut.columns, cut.part, start=5)
-    whole = grid.to_cells(np.concatenate([np.full(5, 255), dark.ravel()]) < 128)
-    wide, high = image.width / cut.columns, image.height / cut.rows
-    for row, column in np.argwhere(whole):
-        cell = image.crop(
-            (int(column * wide) - 2, int(row * high) - 2, int((column + 1) * wide) + 3,
-             int((row + 1) * high) + 3)
-        )  # fmt: skip
-        assert np.asarray(cell).min() < 200
-    assert whole.sum() > 20 and grid.trimmed
 
 
 def test_a_model_is_shown_the_part_alone_and_its_maps_lie_over_the_whole() -> None:

@@ -2,88 +2,22 @@
 
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
 from rotatek import errors
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Finished
+from rotatek.inputs.request import make_request, open_image
+from rotatek.methods.settings import BASELINE
 from rotatek.models import assembly, loading, smollm2
-from rotatek.models.gguf import GGUF
 from rotatek.page import zerogpu
+from rotatek.paths import assets
 from tests.fixtures import skip_without
-
-F32, Q4_1, Q8_0 = 0, 3, 8
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
-
-
-def packed(values: np.ndarray, form: int) -> bytes:
-    """Numbers as a file stores them; those of blocks are rounded to what a block can say."""
-    if form not in (Q4_1, Q8_0):
-        return values.astype("<f4").tobytes()
-    out = b""
-    for block in values.reshape(-1, 32):
-        if form == Q8_0:
-            scale = np.float16(np.abs(block).max() / 127)
-            out += scale.tobytes() + np.round(block / np.float32(scale)).astype(np.int8).tobytes()
-            continue
-        least, scale = np.float16(block.min()), np.float16(np.ptp(block) / 15)
-        levels = np.clip(np.round((block - np.float32(least)) / np.float32(scale)), 0, 15)
-        low, high = levels.astype(np.uint8).reshape(2, 16)
-        out += scale.tobytes() + least.tobytes() + (low | high << 4).tobytes()
-    return out
-
-
-def write(path: Path, values: np.ndarray, forms: dict[str, int]) -> None:
-    """A GGUF file of version 3: a text and a list of numbers, and `values` once in each form."""
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(forms), 2) + text("name") + struct.pack("<I", 8)
-    head += text("ä") + text("list") + struct.pack("<IIQII", 9, 4, 2, 7, 8)
-    data = b""
-    for name, form in forms.items():
-        head += text(name) + struct.pack("<IQQ", 2, *values.shape[::-1])
-        head += struct.pack("<IQ", form, len(data))
-        stored = packed(values, form)
-        data += stored + bytes(-len(stored) % 32)
-    path.write_bytes(head + bytes(-len(head) % 32) + data)
-
-
-VALUES = np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32)
-
-
-def test_every_form_of_storage_is_read(tmp_path: Path) -> None:
-    write(tmp_path / "a", VALUES, {"f32": F32, "q4_1": Q4_1, "q8_0": Q8_0})
-    file, most = GGUF(tmp_path / "a"), np.abs(VALUES).max()
-    assert file.metadata == {"name": "ä", "list": [7, 8]}
-    steps = {"f32": 0.0, "q4_1": np.ptp(VALUES) / 30, "q8_0": most / 250}
-    for name, step in steps.items():
-        read = file.read(name)
-        assert read.shape == VALUES.shape and read.dtype == np.float32
-        assert np.abs(read - VALUES).max() <= step * 1.02
-    # blocks keep their order: the low halves of the bytes are the first sixteen numbers
-    assert np.corrcoef(file.read("q4_1").ravel(), VALUES.ravel())[0, 1] > 0.99
-
-
-def test_a_file_that_is_none_or_ends_early_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    write(path, VALUES, {"t": F32})
-    whole = path.read_bytes()
-    for data, said in ((b"PK" + whole[2:], "no GGUF"), (whole[:30], "too early")):
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match=said):
-            GGUF(path)
-    path.write_bytes(whole[:-40])
-    with pytest.raises(ValueError, match="ends before t"):
-        GGUF(path).read("t")
-    write(path, VALUES, {"t": 12})
-    with pytest.raises(ValueError, match="form 12"):
-        GGUF(path).read("t")
 
 
 @pytest.fixture
@@ -120,6 +54,11 @@ def test_the_first_load_makes_a_checkpoint_and_later_ones_read_it(
     for number, special in smollm2.RENAMED.items():
         assert tokenizer(special).input_ids == [number]
     assert tokenizer.eos_token_id == smollm2.IM_END
+    shown = open_image(assets() / "examples" / "sign.png")
+    request = make_request(shown, "Which line comes third?", 8)
+    events = Engine(loading.load(parts, "cpu")).answer(request, BASELINE)
+    (done,) = [event for event in events if isinstance(event, Finished)]
+    assert "Monday" in done.answer  # the numbers are those that were trained
 
 
 def test_a_language_model_that_is_not_there_is_said_and_not_offered(

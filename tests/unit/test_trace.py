@@ -1,8 +1,5 @@
 """Records of an answer: a trace's figures and a column's attention agree with the caches."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 import pytest
 import torch
@@ -18,12 +15,9 @@ from rotatek.engine.events import Event, Finished
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
-from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
-from rotatek.inspect.trace import MAX_STEPS, Trace, TraceRecorder
-from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK, ThinK
-from rotatek.methods.channels.base import LayerStates, full_visual
-from rotatek.methods.channels.store import Store
-from rotatek.methods.options import option
+from rotatek.inspect.answer_attention import AnswerAttention, weights
+from rotatek.inspect.trace import Trace, TraceRecorder
+from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK
 from rotatek.methods.settings import BASELINE, Settings
 from tests.families import EVERY
 from tests.fixtures import Picture, present
@@ -32,28 +26,9 @@ from tests.greedy import decode
 D = 32  # of the tiny model's heads
 
 
-@dataclass(frozen=True)
-class FirstChannels(ChannelMethod):
-    """A method as another package might write it: only what must be written."""
-
-    name: ClassVar[str] = "first"
-    label: ClassVar[str] = "First channels"
-    summary: ClassVar[str] = "Keeps the first channels, whatever they hold."
-
-    keep: float = option(0.25, "Share", "share that stays", kind="fraction", key="keep_channels")
-
-    def compress(self, states: LayerStates) -> Store:
-        """Keep the first channels."""
-        *shape, d = states.keys.shape
-        k = max(1, round(d * self.keep))
-        index = torch.arange(k).expand(*shape[:2], k)
-        return Store(full_visual(states)._replace(keys=states.keys[..., :k], index=index))
-
-
 METHODS = [
     # OSCAR turns a layer's heads alike, which no head's figure knows
     *(kind() for kind in CHANNELS.values() if kind.name != "oscar"),
-    FirstChannels(),
     RotateK(weighting="none"),
     SparK(recovery="mean"),
 ]
@@ -101,19 +76,6 @@ def test_a_heads_scores_and_masks_are_those_of_a_real_cache(
             assert isinstance(one.visual, Narrow) and mask.sum() == one.visual.keys.numel()
 
 
-def test_masks_are_the_channels_that_are_stored_not_only_as_many(engine: Engine) -> None:
-    trace, _ = traced(engine, Settings.of(keep_channels=0.25))
-    states = trace.head(2, 1)
-    masks = trace_analysis.masks(trace, 2, 1, trace_analysis.compared(RotateK()), 8)
-    seen = ThinK(0.25).compress(states.as_layer()).read()
-    assert isinstance(seen, Narrow)
-    assert np.flatnonzero(masks["think"][0]).tolist() == present(seen.index)[0, 0].tolist()
-    dense = SparK(0.25).compress(states.as_layer()).read().keys[0, 0]
-    kept = torch.from_numpy(masks["spark"])
-    assert torch.equal(dense[kept], states.keys[kept])
-    assert masks["rotatek"][:, :8].all() and not masks["rotatek"][:, 8:].any()
-
-
 def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> None:
     settings = Settings.of(keep_channels=0.25, solver="eigh")  # as the figures find their axes
     trace, cache = traced(engine, settings, 4)
@@ -132,19 +94,6 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
     assert whole.score_error < 1e-3
 
 
-def test_a_heads_ingredients_are_its_groups_and_its_own(engine: Engine) -> None:
-    trace, cache = traced(engine, Settings.of(channels="full"), 3)
-    assert trace.shape == (4, 2)
-    for layer, head in ((0, 0), (3, 1)):
-        states, whole = trace.head(layer, head), cache.layers[layer].store.visual.keys[0, head]
-        assert torch.allclose(states.keys, whole, rtol=2e-3, atol=2e-3)
-        assert states.queries.shape == (7, trace.layers[layer].queries.shape[1], D)
-        assert torch.allclose(states.mean, whole.mean(0), atol=1e-4)
-        centred = whole - whole.mean(0)
-        assert torch.allclose(states.covariance, centred.T @ centred, rtol=1e-3, atol=1e-2)
-        assert torch.equal(trace.query(layer, head, 0), states.queries[:, -1])
-
-
 def finished(events: list[Event]) -> dict[str, Finished]:
     return {event.column: event for event in events if isinstance(event, Finished)}
 
@@ -155,10 +104,6 @@ def test_what_follows_the_answer_is_not_recorded(engine: Engine, picture: Pictur
     (trace,) = [e.trace for e in done.values() if e.trace is not None]
     assert len(trace.steps) <= 6 and trace.layers[0].answer.shape[0] == len(trace.steps) - 1
     assert 0 < trace.nbytes < 4_000_000
-    recorder = TraceRecorder(8, done=True)
-    recorder.layers = [None]  # type: ignore[list-item]
-    recorder.step(0, torch.zeros(1, 2, 1, 4))
-    assert not recorder.answer.rows and not recorder.answer.steps
 
 
 def test_weights_are_those_of_the_attention() -> None:
@@ -199,15 +144,3 @@ def test_every_method_attends_where_its_own_cache_leads(family: str, picture: Pi
         assert present(later[name].attention).steps[0] == 0
         assert not np.array_equal(rows(later[name].attention), seen[name])
     talk.close()
-
-
-def test_long_answers_are_recorded_thinly() -> None:
-    recorder = AnswerAttentionRecorder.of(3)
-    assert recorder.first == 2
-    for token in range(500):
-        for layer in range(3):
-            recorder.see(layer, torch.zeros(1, 2, 5 if token == 0 else 1, 4))
-    steps, rows = recorder.recorded.steps, recorder.recorded.rows
-    assert steps[0] == 0 and len(steps) <= MAX_STEPS + 1
-    assert list(rows) == [2] and len(rows[2]) == len(steps)
-    assert len(set(np.diff(steps))) == 1

@@ -134,33 +134,6 @@ def test_the_image_under_a_figure_is_a_real_png() -> None:
     assert (image_overlay.shrink(flat) == 77).all()
 
 
-def black(height: int, width: int) -> image_overlay.Backdrop:
-    return image_overlay.backdrop(np.zeros((height, width, 3), dtype=np.uint8))
-
-
-def test_kept_tokens_are_counted_and_shaped_like_the_image() -> None:
-    kept = np.zeros((4, 8), dtype=bool)
-    kept[0] = True
-    drawing = image_overlay.draw_kept(black(100, 400), kept)
-    assert "8 of 32 visual tokens" in drawing.reading
-    assert "100 % of them in the upper half" in drawing.summary
-    assert drawing.figure.layout["yaxis"]["scaleratio"] == pytest.approx((100 / 4) / (400 / 8))
-    everything = image_overlay.draw_kept(black(64, 64), np.ones((4, 4), bool))
-    assert "All 16" in everything.reading
-
-
-def test_attention_counts_the_tokens_that_hold_half_and_copes_with_none() -> None:
-    attention = np.full((4, 4), 0.01)
-    attention[2, 1] = 0.5
-    drawing = image_overlay.draw_attention(black(64, 64), attention)
-    assert "half goes to 1 of 16" in drawing.reading
-    assert "row 2, column 1 with 77 %" in drawing.summary
-    even = image_overlay.draw_attention(black(64, 64), np.ones((4, 4)))
-    assert "half goes to 8 of 16" in even.reading
-    silent = image_overlay.draw_attention(black(64, 64), np.zeros((4, 4)))
-    assert silent.figure.data[0]["z"].max() == 0
-
-
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
 def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
