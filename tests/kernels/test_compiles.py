@@ -81,7 +81,7 @@ tokens_kernel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", [80, 120])
+@pytest.mark.parametrize("arch", [80, 90, 120])
 def test_kernels_compile_without_a_gpu(arch: int) -> None:
     found = subprocess.run(
         [sys.executable, "-c", EVERY, str(arch)],
