@@ -43,7 +43,8 @@ def footer(models: Sequence[str]) -> str:
     """What the page is and is not, and which models answer."""
     return (
         '<p class="rk-foot">The embedded models are small, learned to read from drawn documents '
-        "and know nothing of photographs; the one with SmolLM2 declines these. Bytes are those of "
-        "live tensors; nominal shares follow the paper and leave out text, bases and masks. "
+        "and know nothing of photographs. The one with SmolLM2 declines pictures without words; it "
+        "still invents answers about photographs with lettering. Bytes are those of live tensors; "
+        "nominal shares follow the paper and leave out text, bases and masks. "
         f"Running here: {escape(', '.join(models))}.</p>"
     )
