@@ -127,8 +127,8 @@ def test_the_printed_loop_is_what_is_printed() -> None:
 
 
 def test_axes_for_bits_hold_every_energy_that_eight_bits_would_show() -> None:
-    """They are found in float32 off a GPU: a millionth of the largest energy is what that misses,
-    and a channel of 8 bits is wrong by a hundred times as much."""
+    """They are found in float32 off a GPU, which misses some millionths of the largest energy (how
+    many threads sum decides); a channel of 8 bits is wrong by a hundred times as much."""
     for name, spectrum in spectra().items():
         given = matrix(spectrum)
         basis, energy = rotation.ordered_basis(given, D)
@@ -136,7 +136,7 @@ def test_axes_for_bits_hold_every_energy_that_eight_bits_would_show() -> None:
         wanted = spectrum.sort(descending=True).values
         own = ((given.double() @ basis.double()) * basis.double()).sum(-2)
         for found in (energy.double(), own):
-            assert float((found - wanted).abs().max()) <= 3e-6 * float(wanted[0]), name
+            assert float((found - wanted).abs().max()) <= 5e-6 * float(wanted[0]), name
 
 
 def test_axes_found_a_block_after_the_other_serve_as_well_as_eigenvectors(
