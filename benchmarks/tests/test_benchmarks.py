@@ -53,7 +53,7 @@ def test_clients_are_answered_together_and_in_turns(tmp_path: Path) -> None:
     words = "serving --tiny --clients 3 --turns 1 --new 4 --over 0 --settings uncompressed mixed"
     found = rows(tmp_path, *words.split())
     assert [row["setting"] for row in found] == ["uncompressed", "mixed"]
-    assert all(row["tokens_s"] > 0 < row["over_turns"] and row["client_MB"] > 0 for row in found)
+    assert all(row["tokens_s"] > 0 < row["over_turns"] for row in found)
 
 
 def test_stored_pictures_are_asked_and_weighed(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_where_they_part_leads_to_the_picture_and_inside(visit: Visit) -> None:
     page.keyboard.press("Enter")
     rows = page.locator("#card-1 .rk-parting tbody tr")
     expect(rows.last).to_be_visible()
-    reach(page, "#card-1 button[data-token]")
+    line.focus()  # a late redraw may have taken it
+    reach(page, "#card-1 button[data-token]", 200)
     page.keyboard.press("Enter")
     expect(page.locator("#card-1 .rk-word[data-lit]")).to_have_count(1)
     number = int(rows.first.locator("button").inner_text())
