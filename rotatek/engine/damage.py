@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import read_on
 from rotatek.methods.channels.store import Store
 from rotatek.models import VisionLanguageModel
 
@@ -44,8 +43,9 @@ def damages(
         turn: the device, for one pass.
     """
     tokens = torch.tensor([list(answer)], device=vlm.device)
+    start = torch.tensor([position], device=vlm.device)
     with turn():
-        exact = _read(vlm, whole.fork(len(answer)), tokens, position)
+        exact = read_on(vlm, tokens, start, whole.fork(len(answer)))[0].float().log_softmax(-1)
     for number, (layer, other) in enumerate(
         zip(key_layers(whole), key_layers(rebuilt), strict=True)
     ):
@@ -56,21 +56,7 @@ def damages(
             with turn():
                 cache = whole.fork(len(answer))
                 key_layers(cache)[number].store = Store(plain._replace(keys=mixed))
-                logs = _read(vlm, cache, tokens, position)
+                logs = read_on(vlm, tokens, start, cache)[0].float().log_softmax(-1)
                 cache.close()
             kl = torch.nn.functional.kl_div(logs, exact, reduction="none", log_target=True)
             yield Damage(number, head, max(0.0, float(kl.sum(-1).mean())))
-
-
-@torch.inference_mode()
-def _read(vlm: VisionLanguageModel, cache: RotateKCache, tokens: Tensor, position: int) -> Tensor:
-    """Log probabilities [tokens, vocabulary] of what follows each of `tokens` [1, T]."""
-    steps = position + torch.arange(tokens.shape[1], device=tokens.device)
-    out = vlm.model(
-        input_ids=tokens,
-        position_ids=vlm.positions_at(steps)[..., 0].unflatten(-1, tokens.shape),
-        use_cache=True,
-        logits_to_keep=tokens.shape[1],
-        **with_cache(vlm.model, cache),
-    )
-    return out.logits[0].float().log_softmax(-1)

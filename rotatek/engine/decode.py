@@ -46,20 +46,38 @@ def feed(
         Next-token logits [B, vocabulary] in float32, and milliseconds.
     """
     started = time.perf_counter()
-    steps = position[:, None] + torch.arange(tokens.shape[1], device=position.device)
-    positions = vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, tokens.shape)
+    positions = _positions(vlm, tokens, position)
     logits = _replayed(vlm, tokens, positions, cache)
     if logits is None:
-        out = vlm.model(
-            input_ids=tokens,
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=1,
-            **with_cache(vlm.model, cache),
-        )
+        logits = _logits(vlm, tokens, positions, cache, 1)[:, -1].float()
         synchronise(vlm.device)
-        logits = out.logits[:, -1].float()
     return logits, 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def read_on(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+    """Logits [B, T, vocabulary] behind each of `tokens`, by the model itself; arguments as of
+    `feed`."""
+    return _logits(vlm, tokens, _positions(vlm, tokens, position), cache, tokens.shape[1])
+
+
+def _positions(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor) -> Tensor:
+    steps = position[:, None] + torch.arange(tokens.shape[1], device=position.device)
+    return vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, tokens.shape)
+
+
+def _logits(
+    vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache, kept: int
+) -> Tensor:
+    """Of the last `kept` tokens."""
+    out = vlm.model(
+        input_ids=tokens,
+        position_ids=positions,
+        use_cache=True,
+        logits_to_keep=kept,
+        **with_cache(vlm.model, cache),
+    )
+    return out.logits
 
 
 def _replayed(

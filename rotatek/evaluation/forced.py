@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache
 
-from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import release
 from rotatek.engine.conversation import turn_of
+from rotatek.engine.decode import read_on
 from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill
 from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
@@ -66,22 +65,11 @@ def divergences(
         caches = [empty_cache(vlm, embedded, one, plan) for one in named.values()]
         fill(vlm, embedded, plan, caches, timed=False)
         for name, cache in zip(named, caches, strict=True):
-            found = _log_probabilities(vlm, text, embedded.next_position, cache, spans)
+            logits = read_on(vlm, text, embedded.next_position, cache)[0]
+            found = [logits[span].float().log_softmax(-1) for span in spans]
             release(cache)
             whole = whole or found
             yield name, [_divergence(*pair) for pair in zip(whole, found, strict=True)]
-
-
-def _log_probabilities(
-    vlm: VisionLanguageModel, text: Tensor, start: Tensor, cache: Cache, spans: Sequence[slice]
-) -> list[Tensor]:
-    """Of each span's next tokens, [positions, vocabulary]; text: [1, T] behind a filled cache."""
-    steps = start[:, None] + torch.arange(text.shape[1], device=text.device)
-    positions = vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, text.shape)
-    out = vlm.model(
-        input_ids=text, position_ids=positions, use_cache=True, **with_cache(vlm.model, cache)
-    )
-    return [out.logits[0, span].float().log_softmax(-1) for span in spans]
 
 
 def _divergence(whole: Tensor, found: Tensor) -> Divergence:
