@@ -110,14 +110,31 @@ window.rotatekExport = (() => {
   const answers = () => document.querySelector("#answers");
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  // Every update writes the cards anew; this runs before the browser paints them.
+  // Every update writes the cards anew; this runs before the browser paints them, and what had the
+  // focus has it again, so that Tab goes on from there.
   const opened = new Set();
+  let focused = null; // in a card: the element, its column, and which one of its kind it is
+  const alike = (card, { tagName, className }) =>
+    [...card.querySelectorAll(tagName)].filter((other) => other.className === className);
+  const focus = ({ target }) => {
+    const card = target.closest?.("#answers .rk-card");
+    focused = card && { target, column: card.dataset.column, at: alike(card, target).indexOf(target) };
+  };
+  document.addEventListener("focusin", focus);
+  document.addEventListener("pointerdown", focus);
+  const refocus = () => {
+    if (!focused || focused.target.isConnected || document.activeElement !== document.body) return;
+    const cards = [...document.querySelectorAll("#answers .rk-card")];
+    const card = cards.find((one) => one.dataset.column === focused.column);
+    if (card) alike(card, focused.target)[focused.at]?.focus({ preventScroll: true });
+  };
   let wanted = false; // the column of "what if", which comes into view
   const key = (part) => `${part.className} ${part.closest(".rk-card").dataset.column}`;
   const restore = () => {
     for (const part of document.querySelectorAll("#answers .rk-card details")) {
       if (opened.has(key(part))) part.open = true;
     }
+    refocus();
     delete answers()?.dataset.stale;
     const further = wanted && document.querySelector("#further .rk-card:last-child");
     if (!further) return;

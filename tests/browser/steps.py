@@ -63,6 +63,7 @@ def answered(page: Page) -> float:
 
 def ask(page: Page, question: str) -> float:
     """Ask, wait for every column, and return the seconds until the first word was there."""
+    page.wait_for_function("() => !document.querySelector('#ask').disabled")  # a slider's own run
     watch(page)
     for wait_ms in (15_000, 30_000):  # a page under load may still empty the box after `fill`
         page.locator("#question textarea").fill(question)
@@ -130,3 +131,10 @@ def press(page: Page, slider: str, key: str) -> None:
     expect(handle).to_be_visible()  # one in a drawer that is still opening takes no focus
     handle.focus()
     page.keyboard.press(key)
+
+
+def slide(page: Page, slider: str, key: str) -> None:
+    """Move one of the sliders that ask again, and wait for the answers that they ask for."""
+    watch(page)
+    press(page, slider, key)
+    answered(page)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.steps import DONE, answered, ask, page_width, press, watch
+from tests.browser.steps import DONE, answered, ask, page_width, press, slide, watch
 from tests.browser.test_accessibility import findings, reach
 from tests.fixtures import Shoot, Visit
 
@@ -69,8 +69,7 @@ def test_a_figure_can_be_carried_away(visit: Visit, browser: Browser, tmp_path: 
 def test_where_they_part_leads_to_the_picture_and_inside(visit: Visit) -> None:
     """By keyboard: the line opens, a step's button lights its word and selects its query."""
     page = visit(1280, 720)
-    press(page, "channel-sparsity", "End")
-    page.wait_for_timeout(600)
+    slide(page, "channel-sparsity", "End")
     ask(page, "How much is the apple pie?")
     line = page.locator("#card-1 .rk-parting summary")
     expect(line).to_contain_text("Parts at token")
@@ -78,8 +77,12 @@ def test_where_they_part_leads_to_the_picture_and_inside(visit: Visit) -> None:
     page.keyboard.press("Enter")
     rows = page.locator("#card-1 .rk-parting tbody tr")
     expect(rows.last).to_be_visible()
-    line.focus()  # a late redraw may have taken it
-    reach(page, "#card-1 button[data-token]", 200)
+    page.evaluate(
+        "() => { const card = document.querySelector('#card-1 .rk-card');"
+        " card.parentElement.innerHTML = card.parentElement.innerHTML }"
+    )  # as any update draws it anew
+    assert page.evaluate("document.activeElement.matches('#card-1 .rk-parting summary')")
+    reach(page, "#card-1 button[data-token]")
     page.keyboard.press("Enter")
     expect(page.locator("#card-1 .rk-word[data-lit]")).to_have_count(1)
     number = int(rows.first.locator("button").inner_text())
@@ -90,8 +93,7 @@ def test_where_they_part_leads_to_the_picture_and_inside(visit: Visit) -> None:
 def test_the_heads_that_did_the_harm_and_what_if(visit: Visit, shoot: Shoot, width: int) -> None:
     """Damage, its worst head, and a column in which that head is whole, by keyboard alone."""
     page = visit(width, 900)
-    press(page, "channel-sparsity", "End")
-    page.wait_for_timeout(600)
+    slide(page, "channel-sparsity", "End")
     ask(page, "How much is the apple pie?")
     reach(page, "#quantity input[value=damage]", 90)
     page.keyboard.press("Space")
