@@ -105,15 +105,13 @@ def ask(asked: "Run", part: tuple[int, int], limit_s: float | None, at_once: int
 
 
 def write_report(path: Path) -> None:
-    """Write `report.md` and a figure a model beside a file of answers, and print the tables."""
+    """Write `report.md` and `figure.svg` beside a file of answers, and print the tables."""
     from rotatek.evaluation.report import figure, markdown, rows  # noqa: PLC0415
 
     text, records = markdown(path), rows(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     (path.parent / "report.md").write_text(text, encoding="utf-8")
-    for model in dict.fromkeys(one.model for one in records):
-        drawn = figure(records, model)
-        (path.parent / f"{model}.svg").write_text(drawn, encoding="utf-8")
+    (path.parent / "figure.svg").write_text(figure(records), encoding="utf-8")
     say(text.rstrip("\n"))
 
 

@@ -193,52 +193,75 @@ def _difference(one: Record) -> str:
     return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-WIDTH, HEIGHT, MARGIN = 760, 420, 56
-COLOURS: Final = ("#0ca38a", "#cc3024", "#9c24fc", "#2f6fd0", "#b8860b", "#6b7280", "#d0408f")
+WIDTH, HEIGHT, MARGIN = 400, 360, 44  # of a panel
+LEAST, SHARES = 0.2, (0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # lowest score, and ticks of the bytes
+SERIES: Final = {  # what has a colour; all else is grey
+    "RotateK, smaller": "#0ca38a", "RotateK, channels": "#2f6fd0",
+    "FastV and RotateK, budget": "#9c24fc", "FastV only, budget": "#d0408f",
+    "KIVI, bits": "#b8860b", "TurboQuant, bits": "#cc3024", "OSCAR, bits": "#111827",
+    "OScaR, bits": "#e07b00", "ThinK, channels": "#6d4c41", "SparK, channels": "#5b8c00",
+}  # fmt: skip
 
 
-def figure(records: Sequence[Record], model: str) -> str:
-    """An SVG of one model: the score of later questions against the share of bytes, which halves
-    from right to left. Settings that differ in their last word alone are joined by a line."""
-    split = _every([one for one in records if one.model == model])[0]
-    mine = [one for one in records if (one.model, one.split, one.turn) == (model, split, LATER)]
-    lines: dict[str, list[Record]] = {}
-    for one in mine:
-        if one.setting != UNCOMPRESSED:
-            lines.setdefault(one.setting.rpartition(" ")[0] or one.setting, []).append(one)
-    steps = max([1, *(int(-log2(one.bytes)) + 1 for one in mine)])
-    top = max([0.1, *(one.score for one in mine)]) * 1.05
-
-    def place(share: float, score: float) -> str:
-        x = WIDTH - MARGIN + log2(share) / steps * (WIDTH - 2 * MARGIN)
-        return f"{x:.1f},{HEIGHT - MARGIN - score / top * (HEIGHT - 2 * MARGIN):.1f}"
-
-    drawn = [_text(WIDTH / 2, 24, f"{model}: later questions, score against bytes", "middle")]
-    for step in range(steps + 1):
-        x = float(place(2.0**-step, 0).partition(",")[0])
-        drawn.append(_text(x, HEIGHT - MARGIN + 18, f"1/{2**step}" if step else "all", "middle"))
-    for tenth in range(0, int(10 * top) + 1, 2):
-        y = float(place(1, tenth / 10).partition(",")[2])
-        drawn.append(_text(MARGIN - 8, y + 4, str(10 * tenth), "end"))
-        drawn.append(f'<path d="M{MARGIN},{y}H{WIDTH - MARGIN}" stroke="#ddd"/>')
-    for number, (name, some) in enumerate(lines.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        dash = f' stroke-dasharray="{3 * (number // len(COLOURS))} 3"' if number >= 7 else ""
-        points = [place(one.bytes, one.score) for one in sorted(some, key=lambda one: one.bytes)]
-        drawn.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}"{dash}/>')
-        for one in some:
-            across, down = place(one.bytes, one.score).split(",")
-            told = escape(f"{one.setting}: {100 * one.score:.1f} at {one.bytes:.3f}")
-            dot = f'<circle cx="{across}" cy="{down}" r="3.5" fill="{colour}">'
-            drawn.append(f"{dot}<title>{told}</title></circle>")
-        drawn.append(_text(WIDTH + 4, MARGIN + 16 * number, name, "start", colour))
-    height = max(HEIGHT, MARGIN + 16 * len(lines))
+def figure(records: Sequence[Record]) -> str:
+    """An SVG, a panel a model: the score of later questions against the share of all bytes.
+    Settings that differ in their last word alone are joined by a line."""
+    models = list(dict.fromkeys(one.model for one in records))
+    panels = [
+        f'<g transform="translate({WIDTH * number},0)">{_panel(records, model)}</g>'
+        for number, model in enumerate(models)
+    ]
+    right = WIDTH * len(models)
+    for number, (name, colour) in enumerate(SERIES.items()):
+        panels.append(_text(right, MARGIN + 20 * number, name, "start", colour, "bold"))
+    panels.append(_text(right, MARGIN + 20 * len(SERIES), "other settings", "start", "#999"))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH + 260} {height}" '
-        f'font-family="sans-serif" font-size="12">{"".join(drawn)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 190} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+        f"{''.join(panels)}</svg>\n"
     )
 
 
-def _text(x: float, y: float, words: str, anchor: str, colour: str = "#333") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+def _panel(records: Sequence[Record], model: str) -> str:
+    split = _every([one for one in records if one.model == model])[0]
+    mine = [one for one in records if (one.model, one.split, one.turn) == (model, split, LATER)]
+
+    def place(share: float, score: float) -> tuple[float, float]:
+        x = log2(max(share, SHARES[0]) / SHARES[0]) / -log2(SHARES[0])
+        y = (max(score, LEAST) - LEAST) / (1 - LEAST)
+        across, down = WIDTH - 1.4 * MARGIN, HEIGHT - 2 * MARGIN
+        return round(MARGIN + x * across, 1), round(HEIGHT - MARGIN - y * down, 1)
+
+    drawn = [_text(WIDTH / 2, 22, f"{model}: follow-up questions", "middle", "#111", "bold")]
+    for share in SHARES:
+        x, y = place(share, LEAST)
+        drawn.append(_text(x, y + 18, f"{share:.0%}" + " of bytes" * (share == 1), "middle"))
+    for score in range(20, 101, 20):
+        x, y = place(SHARES[0], score / 100)
+        drawn.append(_text(x - 6, y + 4, f"{score} %", "end"))
+        drawn.append(f'<path d="M{x},{y}H{place(1, 0)[0]}" stroke="#ddd"/>')
+    lines: dict[str, list[Record]] = {}
+    for one in sorted(mine, key=lambda one: one.bytes):
+        if one.setting == UNCOMPRESSED:
+            (x, y), end = place(SHARES[0], one.score), place(1, 0)[0]
+            drawn.append(f'<path d="M{x},{y}H{end}" stroke="#111" stroke-dasharray="2 4"/>')
+        else:
+            lines.setdefault(one.setting.rpartition(" ")[0], []).append(one)
+    for name in sorted(lines, key=lambda name: name in SERIES):  # grey lies below
+        colour = SERIES.get(name, "#bbb")
+        points = [place(one.bytes, one.score) for one in lines[name]]
+        if name in SERIES:
+            path = " ".join(f"{x},{y}" for x, y in points)
+            drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        for one, (x, y) in zip(lines[name], points, strict=True):
+            told = escape(f"{one.setting}: {100 * one.score:.1f} at {one.bytes:.3f}")
+            dot = f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}">'
+            drawn.append(f"{dot}<title>{told}</title></circle>")
+    return "".join(drawn)
+
+
+def _text(
+    x: float, y: float, words: str, anchor: str, colour: str = "#333", weight: str = "normal"
+) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-weight="{weight}"'
     return f'<text {place} fill="{colour}">{escape(words)}</text>'

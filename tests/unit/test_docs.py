@@ -19,6 +19,7 @@ import torch
 from kernels.reference import Narrow
 from rotatek import Settings
 from rotatek.cli.main import parser_for
+from rotatek.evaluation import report
 from rotatek.methods.channels import CHANNELS, LayerStates
 from rotatek.methods.tokens import TOKENS
 
@@ -208,3 +209,5 @@ def test_results_are_those_of_the_file_of_answers(path: Path) -> None:
         text, usual = path.read_text(), answers["pocket", "RotateK, smaller 4"]
         assert f"{figures['same, %'](usual):.1f} % of `pocket`'s" in text
         assert f"{len(usual)} follow-up questions" in text
+    else:
+        assert report.figure(report.rows(file)) == (file.parent / "figure.svg").read_text()

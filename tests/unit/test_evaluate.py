@@ -376,7 +376,7 @@ def test_tables_and_figure_say_what_the_records_say(tmp_path: Path) -> None:
     assert cells[3].startswith(f"{100 * later.difference:+.1f} (")
     assert cells[5] == f"{100 * first.score:.1f}"
     assert cells[11:] == [f"{100 * one.score:.1f}" for one in splits]
-    root = ElementTree.fromstring(report.figure(records, "m"))
+    root = ElementTree.fromstring(report.figure(records))
     assert sum(node.tag.endswith("circle") for node in root.iter()) == 1
 
 
