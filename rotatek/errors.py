@@ -67,11 +67,8 @@ def _refusal(
 # fmt: off
 ImageMissing = _refusal(400, "image_missing",
     "There is no image yet. Add a picture, such as a PNG or JPEG file, and ask again.")
-FieldsMissing = _refusal(400, "fields_missing",
-    "The call does not have one value for each field. Send them all, in order.")
 ImageNotAFile = _refusal(400, "image_not_a_file",
-    "The image is not an uploaded file. Send the file itself, as gradio_client's handle_file "
-    "does; addresses are not fetched.")
+    "The image is not an uploaded file. Send the file itself; addresses are not fetched.")
 FileUnreadable = _refusal(400, "file_unreadable",
     "There is no readable file at that path. Check the name and try again.")
 FolderUnreadable = _refusal(400, "folder_unreadable",

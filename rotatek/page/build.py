@@ -6,15 +6,14 @@ from typing import Final
 import gradio as gr
 
 from rotatek.evaluation.answers import ANSWERS
-from rotatek.page import api, markup
+from rotatek.page import markup
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_question
 from rotatek.page.ask.export_events import ExportEvents, wire_export
 from rotatek.page.ask.settings import wire_settings
 from rotatek.page.ask.widgets import add_ask, add_export
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, Widgets, called_by_name
+from rotatek.page.binding import AT_ONCE, Widgets, called_by_name
 from rotatek.page.collection.events import CollectionEvents, wire_collection
 from rotatek.page.collection.widgets import add_collection
-from rotatek.page.input_checks import CheckedBlocks
 from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
@@ -44,7 +43,7 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         service.stop(session)
         collected.leave(session)
 
-    with CheckedBlocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
+    with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts"):
             with gr.Tab("Ask a picture", id="ask"):
@@ -59,7 +58,6 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
             with gr.Tab("Results", id="results") as tab:
                 results_part(assets / "results" / ANSWERS, tab)
         gr.HTML(markup.footer([model.label for model in service.models]), elem_id="footer")
-        api.publish(service, **MODEL_WORK)
         events = AskEvents(context)
         wire_question(events, widgets)
         wire_settings(widgets)

@@ -48,7 +48,7 @@ class Field:
 
     @property
     def is_shared(self) -> bool:
-        """Whether links and programs may set it: a path names a file of this machine."""
+        """Whether links may set it: a path names a file of this machine."""
         return self.option.kind != "path" and self.key not in RESERVED
 
     @property
@@ -103,11 +103,6 @@ def shown_fields() -> dict[str, Field]:
     return {key: field for key, field in fields().items() if field.is_shown}
 
 
-def shared_fields() -> dict[str, Field]:
-    """Those that links and programs may set."""
-    return {key: field for key, field in fields().items() if field.is_shared}
-
-
 def settings_of(values: Mapping[str, Any]) -> Settings:
     """The settings that a form's values come to.
 
@@ -127,7 +122,7 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     return Settings.from_dict(chosen | given)
 
 
-def sampling_of(temperature: Any, seed: Any = None, top_p: Any = 1.0) -> Sampling:
+def sampling_of(temperature: Any, seed: Any = None) -> Sampling:
     """How tokens are chosen, by the values of a slider and of number boxes; an empty one is None.
 
     Raises:
@@ -135,8 +130,7 @@ def sampling_of(temperature: Any, seed: Any = None, top_p: Any = 1.0) -> Samplin
     """
     if isinstance(seed, float) and seed.is_integer():
         seed = int(seed)
-    share = 1.0 if top_p is None else top_p
-    return Sampling(temperature=temperature or 0.0, seed=seed, top_p=share)
+    return Sampling(temperature=temperature or 0.0, seed=seed)
 
 
 def values_of(settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import gradio as gr
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
@@ -20,7 +19,6 @@ from rotatek.engine.recovery import leave_for_restart
 from rotatek.page import plot_transport, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
-from rotatek.page.input_checks import malformed
 from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
@@ -61,11 +59,7 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
 
     return {
         "routes": [Route("/health", health), *routes],
-        "exception_handlers": {
-            503: _busy,
-            OSError: _failed,
-            RequestValidationError: malformed,
-        },  # fmt: skip
+        "exception_handlers": {503: _busy, OSError: _failed},
     }
 
 
@@ -115,7 +109,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "theme": theme(),
         "css_paths": ASSETS / "style.css",
         "head": head(ASSETS),
-        "footer_links": ["api"],
+        "footer_links": [],
         "show_error": False,
         "max_file_size": "10mb",
         "allowed_paths": [str(ASSETS / "examples")],  # in whatever folder the page is started

@@ -55,9 +55,12 @@ class CheckedUpload:
         """Keep local files as Gradio does; refuse a URL, which it would download."""
         if str(url_or_file_path).lower().startswith(("http:", "https:")):
             raise refusal(errors.ImageNotAFile())
-        return await super().async_move_resource_to_block_cache(  # type: ignore[misc]
-            url_or_file_path
-        )
+        try:
+            return await super().async_move_resource_to_block_cache(  # type: ignore[misc]
+                url_or_file_path
+            )
+        except FileNotFoundError:  # it was swept away meanwhile
+            raise refusal(errors.FileUnreadable()) from None
 
     def get_block_name(self) -> str:
         """Drawn in the browser as an ordinary image box."""

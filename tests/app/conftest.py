@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gradio_client import Client
 from PIL import Image, ImageDraw
 
 from rotatek.engine.engine import Engine
@@ -78,16 +77,3 @@ def served(service: Service, picture: Path, at_once: int = VISITORS) -> Iterator
         yield page, url
     finally:
         page.close(verbose=False)
-
-
-@pytest.fixture(scope="package")
-def address(service: Service, picture_file: Path) -> Iterator[str]:
-    """Where the page is served."""
-    with served(service, picture_file) as (_, url):
-        yield url
-
-
-@pytest.fixture(scope="package")
-def client(address: str) -> Client:
-    """A stranger's program."""
-    return Client(address, verbose=False)

@@ -44,12 +44,12 @@ def test_every_visitor_has_a_thread_and_the_page_has_some_left(picture_file: Pat
     engine = Patient(tiny_qwen())
     with served(Service([TINY], lambda source: engine), picture_file) as (_, url):
         image = wire.picture(url, picture_file)
-        given = wire.values(url, image=image, question="Hello?", max_new_tokens=1, model="tiny")
-        joined = [wire.join(url, given) for _ in range(VISITORS)]
-        listeners = [wire.Listener(url, place["event_id"]) for _, place in joined]
+        asked = wire.question(url, image=image, question="Hello?", length=16)
+        joined = [wire.join(url, asked) for _ in range(VISITORS)]
+        listeners = [wire.Listener(url, place["session_hash"]) for _, place in joined]
         try:
             assert all(engine.inside.acquire(timeout=10) for _ in joined)
             assert wire.upload(url, picture_file.read_bytes())[0] == 200
         finally:
             engine.come.set()
-        assert all("event: complete" in listener.rest() for listener in listeners)
+        assert all('"process_completed"' in listener.rest() for listener in listeners)
