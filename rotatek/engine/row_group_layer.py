@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import attend
-from kernels.planes import GRANULE
 from kernels.reference import Narrow, Text, Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
@@ -140,10 +139,12 @@ class RowGroupLayer:
         self.pattern = emptied(first.store) if stacked and first.store is not None else None
         self.static = False
         parts = first.parts
-        self._free = {} if parts is None else parts.free
+        self._per_token = () if parts is None else parts.per_token
         self._tensors: dict[str, Tensor] = {}
         for name, tensor in {} if parts is None else parts.stacked.items():
-            shape = [0 if n in self._free.get(name, ()) else s for n, s in enumerate(tensor.shape)]
+            shape = list(tensor.shape)
+            if name in self._per_token:
+                shape[TOKENS] = 0
             self._tensors[name] = tensor.new_zeros(0, *shape[1:])
         self._numbers: dict[str, int] = {}
         self._rows: list[_Row] = []  # by index: the first ones; under a graph there may be holes
@@ -218,15 +219,10 @@ class RowGroupLayer:
         found = {}
         for name in self._tensors:
             most = [max(sizes) for sizes in zip(*(each[name] for each in shapes), strict=True)]
-            for dim in self._free.get(name, ()):
-                unit = step if dim == TOKENS and name in self._per_token else GRANULE
-                most[dim - 1] = -(-most[dim - 1] // unit) * unit
+            if name in self._per_token:
+                most[TOKENS - 1] = -(-most[TOKENS - 1] // step) * step
             found[name] = tuple(most)
         return found
-
-    @property
-    def _per_token(self) -> tuple[str, ...]:
-        return () if self.pattern is None else self.pattern.per_token
 
     def _allocate(self, size: int, shapes: dict[str, tuple[int, ...]], room: int) -> bool:
         """Allocate every tensor anew, for so many rows of these shapes and so many text tokens."""
@@ -316,9 +312,8 @@ class RowGroupLayer:
 
     def _fixed(self, name: str) -> tuple[int, ...]:
         """A tensor's shape with nothing in what varies."""
-        free = self._free.get(name, ())
-        shape = self._tensors[name].shape
-        return tuple(0 if dim in free else n for dim, n in enumerate(shape) if dim)
+        free, shape = name in self._per_token, self._tensors[name].shape
+        return tuple(0 if free and dim == TOKENS else n for dim, n in enumerate(shape) if dim)
 
     def marks(self, used: Sequence[bool], size: int) -> list[list[int]]:
         """Text tokens, use and visual tokens of the first `size` rows, for the device; a
@@ -402,7 +397,7 @@ class RowGroupLayer:
         otherwise copy all of them at every step to do so. Whether that is done."""
         values = self._tensors.get("values")
         moving = self.static or self.tables is not None  # rows come, or see fewer and fewer tokens
-        if values is None or moving or type(self.pattern) is not Store:
+        if values is None or moving:
             return False
         if not values.is_floating_point() or values.device.type != "cpu":
             return False

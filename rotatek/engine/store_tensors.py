@@ -2,7 +2,7 @@
 size from row to row and are pooled (`rotatek.engine.pools`)."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -38,16 +38,16 @@ class RaggedTensor(NamedTuple):
 class StoreTensors:
     """A store's tensors by name (those of planes as `keys.data`) and the host's numbers.
 
-    stacked: [B, ...], of the same shape for all rows of a form but for the dimensions in `free`;
-    flat: pooled; tables: [B, Hkv], of the flat ones; numbers: sizes of
-    launches, by name; free: by name of a stacked tensor.
+    stacked: [B, ...], of the same shape for all rows of a form but for the tokens of those in
+    `per_token`; flat: pooled; tables: [B, Hkv], of the flat ones; numbers: sizes of launches, by
+    name.
     """
 
     stacked: dict[str, Tensor]
     flat: dict[str, RaggedTensor]
     tables: dict[str, Tensor]
     numbers: dict[str, int]
-    free: dict[str, tuple[int, ...]]
+    per_token: tuple[str, ...]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -58,7 +58,7 @@ class StoreTensors:
         """Equal for stores whose rows can share tensors, up to the sizes of pools."""
         shapes = []
         for name, tensor in self.stacked.items():
-            free = (0, *self.free.get(name, ()))
+            free = (0, TOKENS) if name in self.per_token else (0,)
             rest = [size for dim, size in enumerate(tensor.shape) if dim not in free]
             shapes.append((name, tensor.dtype, tuple(rest)))
         pooled = [(n, f.tensor.dtype, f.tensor.shape[1:]) for n, f in self.flat.items()]
@@ -71,15 +71,11 @@ class StoreTensors:
 def taken_apart(store: Store | None) -> StoreTensors | None:
     """The tensors of a store whose rows may be stacked with others; None for a store that
     cannot."""
-    if store is None or "per_token" not in vars(type(store)):
+    if store is None or not store.per_token:
         return None
-    own: dict[str, Any] = {f.name: getattr(store, f.name) for f in fields(store)}
-    named = store.visual._asdict() | {n: part for n, part in own.items() if n != "visual"}
+    named = store.visual._asdict() | store.beside
     planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
-    named = {name: part for name, part in named.items() if name not in planes}
-    if any(not isinstance(part, Tensor | int | str | None) for part in named.values()):
-        return None
-    tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
+    tensors = {n: t for n, t in named.items() if isinstance(t, Tensor) and n != "lengths"}
     found: dict[str, str] = {}
     numbers = {"tokens": store.visual.tokens} if isinstance(store.visual, Packed) else {}
     for side, each in planes.items():
@@ -87,8 +83,8 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
         numbers[f"{side}.widest"] = each.widest
     heads = {name: tensors.pop(name) for name in dict.fromkeys(found.values())}
     flat = {n: _flat(tensors.pop(n), table, heads[table]) for n, table in found.items()}
-    free: dict[str, tuple[int, ...]] = dict.fromkeys(store.per_token, (TOKENS,))
-    return StoreTensors(dict(sorted(tensors.items())), flat, heads, numbers, free)
+    stacked = dict(sorted(tensors.items()))
+    return StoreTensors(stacked, flat, heads, numbers, store.per_token)
 
 
 def _planes_apart(side: str, planes: Planes, tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -117,14 +113,14 @@ def put_together(
     pattern: Store, tensors: Mapping[str, Tensor], numbers: Mapping[str, int], lengths: Tensor
 ) -> Store:
     """A store like `pattern` with other tensors and numbers, by their names in `StoreTensors`."""
-    own = {f.name for f in fields(pattern)} - {"visual"}
     given: dict[str, Any] = dict(tensors) | dict(numbers)
-    mine = {name: given.pop(name) for name in list(given) if name in own}
+    beside = {name: given.pop(name) for name in pattern.beside}
     for side, planes in pattern.visual._asdict().items():
         if isinstance(planes, Planes):
             of_it = {n: given.pop(n) for n in list(given) if n.startswith(f"{side}.")}
             given[side] = planes._replace(**{n.partition(".")[2]: p for n, p in of_it.items()})
-    return replace(pattern, visual=pattern.visual._replace(**given, lengths=lengths), **mine)
+    visual = pattern.visual._replace(**given, lengths=lengths)
+    return replace(pattern, visual=visual, beside=beside)
 
 
 def launched_by(

@@ -46,15 +46,13 @@ class Trace:
     """A prefill and its answer as the figures need them.
 
     grids: rows and columns of each image's visual tokens, empty if unknown; steps: the number of
-    each recorded answer token, 0 being the one that the prompt's last row chose; itemsize: bytes of
-    a cached number.
+    each recorded answer token, 0 being the one that the prompt's last row chose.
     """
 
     layers: tuple[LayerTrace, ...]
     grids: tuple[Grid, ...]
     visual_tokens: int
     steps: tuple[int, ...] = (0,)
-    itemsize: int = 2
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -147,7 +145,6 @@ class TraceRecorder:
     limit: int
     layers: list[LayerTrace] = field(default_factory=list)
     answer: AnswerRows = field(default_factory=AnswerRows)
-    itemsize: int = 2
     done: bool = False
 
     def record(self, states: LayerStates) -> None:
@@ -157,7 +154,6 @@ class TraceRecorder:
         token = torch.arange(0, count, step)
         mean, covariance = rotation.centred_covariance(states.keys[:1], states.lengths[:1])
         queries = states.queries[0][:, states.window_alive[0]]
-        self.itemsize = states.keys.element_size()
         self.layers.append(
             LayerTrace(
                 keys=_numpy(states.keys[0, :, token.to(states.keys.device)], torch.float16),
@@ -203,7 +199,7 @@ class TraceRecorder:
             layers.append(replace(trace, token=token, answer=answer))
         steps = (0, *self.answer.steps[:whole])
         self.answer = AnswerRows()
-        return Trace(tuple(layers), grids, visual_tokens, steps, self.itemsize)
+        return Trace(tuple(layers), grids, visual_tokens, steps)
 
 
 def _numpy(tensor: Tensor, dtype: torch.dtype = torch.float32) -> NDArray:

@@ -1,35 +1,30 @@
 """The data of the figures of a trace: the methods' own functions, run on its ingredients.
 
-Symbols: n traced tokens, d channels, k stored ones, G query heads that read a Key head.
+Symbols: n traced tokens, d channels, k stored ones, G query heads that read a Key head. `energies`
+are those of `spectra`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rotatek.inspect.trace import Floats, Trace
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Axes
-from rotatek.methods.shares import channels_kept
 
 BEYOND: Final = -1.0  # where a layer has fewer heads than another, or its heads fewer channels
 
 
-@dataclass(frozen=True)
-class AttentionView:
+class AttentionView(NamedTuple):
     """The attention of one query. Over n traced tokens, means over the group's query heads.
 
-    Args:
-        exact: scores before softmax [n], from full Keys.
-        approximate: the same from compressed Keys.
-        attention: softmax [n] of `exact` over the traced tokens.
-        compressed: softmax [n] of `approximate`.
-        score_error: L2 of the difference over L2 of the exact scores' variation between tokens.
+    exact: scores before softmax [n], from full Keys; approximate: the same from compressed Keys;
+    attention: softmax [n] of `exact` over the traced tokens; compressed: softmax [n] of
+    `approximate`; score_error: L2 of the difference over L2 of the exact scores' variation between
+    tokens.
     """
 
     exact: Floats
@@ -39,28 +34,18 @@ class AttentionView:
     score_error: float
 
 
-@dataclass(frozen=True)
-class HeadView:
+class HeadView(NamedTuple):
     """One kv head under a method that rotates.
 
-    Args:
-        raw: |K| [n, d] as the model makes them.
-        rotated: |K| [n, d] after the full rotation, channels by falling energy.
-        spectrum: [d] eigenvalues as shares.
-        k: kept channels.
-        token: [n] number of each among all visual tokens.
+    raw: |K| [n, d] as the model makes them; rotated: |K| [n, d] after the full rotation, channels
+    by falling energy; spectrum: [d] eigenvalues as shares; tokens: visual ones that the rows stand
+    for.
     """
 
     raw: Floats
     rotated: Floats
     spectrum: Floats
-    k: int
-    token: NDArray[np.int32]
-
-    @property
-    def tokens(self) -> int:
-        """Visual tokens that the rows stand for."""
-        return int(self.token[-1]) + 1
+    tokens: int
 
 
 def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
@@ -73,18 +58,15 @@ def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
     return {name: one for name, one in every.items() if one.drops_channels}
 
 
-def head_view(
-    trace: Trace, layer: int, head: int, method: ChannelMethod, k: int | None = None
-) -> HeadView:
-    """One head at the method's width, or at `k` channels."""
+def head_view(trace: Trace, layer: int, head: int, method: ChannelMethod) -> HeadView:
+    """One head in the method's axes."""
     states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
     total = axes.spectrum.sum().clamp(min=1e-30)
     return HeadView(
         raw=states.keys.abs().numpy(),
         rotated=((states.keys - states.mean) @ axes.basis).abs().numpy(),
         spectrum=(axes.spectrum / total).numpy(),
-        k=channels_kept(len(axes.spectrum), method.key_share) if k is None else k,
-        token=trace.layers[layer].token,
+        tokens=int(trace.layers[layer].token[-1]) + 1,
     )
 
 
@@ -97,11 +79,11 @@ def masks(
 
 
 def attention_view(
-    trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int | None = None
+    trace: Trace, layer: int, head: int, method: ChannelMethod, step: int, k: int
 ) -> AttentionView:
-    """The attention of the query that chose token `trace.steps[step]` of the answer."""
+    """The attention of the query that chose token `trace.steps[step]` of the answer, exact and at
+    k channels."""
     states, axes = trace.head(layer, head), _axes(trace, layer, head, method)
-    k = channels_kept(len(axes.spectrum), method.key_share) if k is None else k
     query, scale = trace.query(layer, head, step), states.keys.shape[-1] ** -0.5  # [G, d]
     exact = (query @ states.keys.T) * scale  # [G, n]
     kept = (states.keys - states.mean) @ axes.basis[:, :k]  # [n, k]
@@ -128,84 +110,38 @@ def _axes(trace: Trace, layer: int, head: int, method: ChannelMethod) -> Axes:
 def spectra(trace: Trace, method: ChannelMethod) -> Floats:
     """Eigenvalues of every head's (weighted) covariance a token, falling, [layers, kv heads, d];
     `BEYOND` behind those of narrower heads than others' d, and for heads that a layer lacks."""
-    rows = [
-        torch.stack([
-            _axes(trace, number, head, method).spectrum / max(1, layer.count)
-            for head in range(trace.heads(number))
-        ])
-        for number, layer in enumerate(trace.layers)
-    ]  # fmt: skip
-    return _joined([row.numpy() for row in rows])
-
-
-def _joined(rows: Sequence[NDArray[np.floating]]) -> NDArray[np.floating]:
-    """Values [kv heads, d] of each layer as one array [layers, kv heads, d]."""
-    heads, width = (max(row.shape[axis] for row in rows) for axis in (0, 1))
-    missing = [((0, heads - row.shape[0]), (0, width - row.shape[1])) for row in rows]
-    padded = [np.pad(r, m, constant_values=BEYOND) for r, m in zip(rows, missing, strict=True)]
-    return np.stack(padded)
+    width = max(layer.keys.shape[-1] for layer in trace.layers)
+    found = np.full((*trace.shape, width), BEYOND, dtype=np.float32)
+    for number, layer in enumerate(trace.layers):
+        for head in range(trace.heads(number)):
+            own = _axes(trace, number, head, method).spectrum / max(1, layer.count)
+            found[number, head, : len(own)] = own.numpy()
+    return found
 
 
 def has_head(energies: Floats) -> NDArray[np.bool_]:
-    """[layers, kv heads]: which heads a layer has; energies: `spectra`."""
+    """[layers, kv heads]: which heads a layer has."""
     found: NDArray[np.bool_] = energies[..., 0] != BEYOND
     return found
 
 
-def _forms(energies: Floats) -> NDArray[np.int64]:
-    """[layers, 2]: heads of each layer and their width; energies: of `_joined`."""
-    inside = energies != BEYOND
-    return np.stack([inside[..., 0].sum(-1), inside[:, 0].sum(-1)], -1)
-
-
-def _by_form(energies: Floats, work: Callable[[Tensor], Tensor]) -> NDArray:
-    """Results [layers, ...] of layers with as many heads of one width after another, `BEYOND` left
-    out: 0 there.
-
-    Args:
-        energies: of `_joined`.
-        work: takes the energies of some layers.
-    """
-    forms = _forms(energies)
-    made = {}
-    for heads, width in {(int(h), int(w)) for h, w in forms}:
-        mine = (forms == (heads, width)).all(-1)
-        made[heads, width] = mine, work(torch.from_numpy(energies[mine, :heads, :width]))
-    first = next(iter(made.values()))[1].numpy()
-    whole = np.zeros(energies.shape[: first.ndim], first.dtype)
-    for mine, part in made.values():
-        inner = tuple(slice(length) for length in part.shape[1:])
-        whole[(mine, *inner)] = part.numpy()
-    return whole
-
-
 def key_widths(method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
-    """Key channels that each head keeps, [layers, kv heads]; energies: `spectra`."""
-    if method.times_smaller is not None:  # all heads share a budget
-        return method.key_widths(torch.from_numpy(energies)).numpy()
-    return _by_form(energies, method.key_widths)
-
-
-def key_bits(trace: Trace, method: ChannelMethod, energies: Floats) -> NDArray[np.int32]:
-    """Bits of every rotated Key channel, [layers, kv heads, d]; energies: `spectra`."""
-    depths = method.key_bits(torch.from_numpy(energies))
-    if depths is not None:
-        return depths.numpy().astype(np.int32)
-    inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
-    return np.where(inside, 8 * trace.itemsize, 0).astype(np.int32)
+    """Key channels that each head keeps, [layers, kv heads]."""
+    return method.key_widths(torch.from_numpy(energies)).numpy()
 
 
 def water_level(method: ChannelMethod, energies: Floats, layer: int, head: int) -> float | None:
-    """Share of one head's energy below which a channel gets no bits; energies: `spectra`."""
+    """Share of one head's energy below which a channel gets no bits."""
     level = method.water_level(torch.from_numpy(energies))
     total = max(float(energies[layer, head].clip(0).sum()), 1e-30)
     return None if level is None else level / total
 
 
 def energy_map(method: ChannelMethod, energies: Floats) -> Floats:
-    """Captured energy [layers, kv heads] at the method's widths; energies: `spectra`."""
+    """Captured energy [layers, kv heads] at the method's widths."""
     inside = np.arange(energies.shape[-1]) < key_widths(method, energies)[..., None]
-    total = np.maximum(np.where(energies == BEYOND, 0.0, energies).sum(-1), 1e-30)
+    energies = energies.clip(0)
+    total = np.maximum(energies.sum(-1), 1e-30)
     return (np.where(inside, energies, 0.0).sum(-1) / total).astype(np.float32)
 
 

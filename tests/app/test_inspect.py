@@ -37,7 +37,7 @@ from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
 from viz import head_heatmap
 
-TRACE = Trace((), (), 0, (), 2)
+TRACE = Trace((), (), 0, ())
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
 
@@ -111,7 +111,7 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
             continue
         keys = plain.layers[layer].keys[0, head, prompt.visual[0]]
         view = present(events.view_of(run, (layer, head, 0), form()))
-        seen = trace_analysis.head_view(trace, layer, head, view.method, view.k)
+        seen = trace_analysis.head_view(trace, layer, head, view.method)
         assert np.allclose(seen.raw, keys.abs(), atol=2e-2)
         assert seen.rotated.shape == seen.raw.shape and view.k == keys.shape[-1] / 2
         sent = figures(events.redraw(run, "error", layer, head, 0, **form())["drawn"])

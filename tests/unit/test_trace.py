@@ -81,7 +81,7 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
     trace, cache = traced(engine, settings, 4)
     assert trace.steps == (0, 1, 2, 3)
     for layer, head, step in ((0, 0, 1), (2, 1, 3)):
-        view = trace_analysis.attention_view(trace, layer, head, settings.channels, step)
+        view = trace_analysis.attention_view(trace, layer, head, settings.channels, step, D // 4)
         visual = cache.layers[layer].store.visual
         group = trace.layers[layer].answer.shape[1] // trace.shape[1]
         rows = trace.layers[layer].answer[step - 1, head * group : (head + 1) * group]
@@ -90,7 +90,7 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
         scores = (small + (query @ visual.mean[0, head])[:, None]) * query.shape[-1] ** -0.5
         assert torch.allclose(torch.from_numpy(view.approximate), scores.mean(0), atol=1e-2)
         assert view.attention.sum() == pytest.approx(1, abs=1e-4) and view.score_error > 0
-    whole = trace_analysis.attention_view(trace, 1, 1, RotateK(1.0), 0)
+    whole = trace_analysis.attention_view(trace, 1, 1, RotateK(1.0), 0, D)
     assert whole.score_error < 1e-3
 
 

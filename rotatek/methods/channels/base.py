@@ -15,10 +15,8 @@ from torch import Tensor
 
 from kernels.reference import Narrow, Text, expanded
 from rotatek.bridge.row_layout import Rows
-from rotatek.methods import rotation
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import Method, option
-from rotatek.methods.shares import channels_kept
 
 SMALLEST_KEEP = 1 / 128  # of the channels: one of a head in the paper's models
 
@@ -233,30 +231,16 @@ class ChannelMethod(Method):
         """The rotated channels, where the method rotates."""
         return None
 
-    def weights(self, queries: Tensor) -> Tensor:
-        """[d]: what each channel's variation counts for, from window queries [G, W, d]."""
-        return rotation.query_weights(queries[None], 1)[0, 0]
-
     def key_widths(self, spectra: Tensor) -> Tensor:
-        """Key channels of every head, int32 [layers, heads], from spectra [layers, heads, d].
-
-        With `smaller`, spectra are those of all heads, negative where a layer lacks a head or a
-        channel; else of layers alike.
-        """
-        kept = channels_kept(spectra.shape[-1], self.key_share)
-        return torch.full(spectra.shape[:-1], kept, dtype=torch.int32)
-
-    def key_bits(self, spectra: Tensor) -> Tensor | None:
-        """Bits of every rotated Key channel, int [layers, heads, d], where they differ; spectra as
-        in `key_widths`, of all heads."""
-        return None
+        """Key channels of every head, int32 [layers, heads], from the spectra [layers, heads, d] of
+        all heads, negative where a layer lacks a head or a channel."""
+        there = (spectra >= 0).sum(-1)
+        kept = (there.double() * self.key_share).round().clamp(min=1)
+        return torch.minimum(kept, there).int()
 
     def water_level(self, spectra: Tensor) -> float | None:
-        """Energy that a channel must have to get any bits, where bits are handed out by energy.
-
-        Args:
-            spectra: of every head, as in `key_widths`.
-        """
+        """Energy that a channel must have to get any bits, where bits are handed out by energy;
+        spectra: as in `key_widths`."""
         return None
 
 

@@ -8,26 +8,24 @@ are, and with `residual` the last visual tokens, too; the others are quantised, 
 shorter group.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, unpack
-from rotatek.methods.channels.quantised_method import (
+from rotatek.methods.channels.rebuilt import (
     LARGEST,
+    Form,
     PackedMethod,
-    PackedStore,
-    Whole,
+    RebuiltStore,
     bits_option,
     value_bits_option,
 )
 from rotatek.methods.options import choice
-from rotatek.methods.rotation import token_mask
 
 BITS: Final = ("2", "3", "4")
 GROUPS: Final = ("32", "64", "128")
@@ -85,32 +83,6 @@ class Groups(NamedTuple):
         return cls(codes, scale.squeeze(dim), zero.squeeze(dim))
 
 
-@dataclass
-class KiviStore(PackedStore):
-    """beside: key_scale, key_zero [B, Hkv, N / group, d]; value_scale, value_zero [B, Hkv, N, d /
-    group], all float16. N counts the quantised tokens."""
-
-    group: int = field(kw_only=True)
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N + R, d]."""
-        visual, beside, tokens = self.visual, self.beside, self.visual.keys.shape[2]
-        keys = unpack(visual.keys, int(self.key_bits), self.width)
-        values = unpack(visual.values, int(self.value_bits), self.width)
-        key_scale, key_zero = (
-            beside[name].float().repeat_interleave(self.group, 2)[:, :, :tokens]
-            for name in ("key_scale", "key_zero")
-        )
-        channels = channels_of_group(self.width, self.group)
-        value_scale, value_zero = (
-            beside[name].float().repeat_interleave(channels, 3)
-            for name in ("value_scale", "value_zero")
-        )
-        keys = self.dense("key", keys * key_scale + key_zero)
-        values = self.dense("value", values * value_scale + value_zero)
-        return visual._replace(keys=keys, values=values, fresh=True)
-
-
 @dataclass(frozen=True)
 class Kivi(PackedMethod):
     """Groups of few bits, without rotation."""
@@ -141,40 +113,46 @@ class Kivi(PackedMethod):
     )
 
     @property
-    def whole_tokens(self) -> int:
+    def ends(self) -> tuple[int, int]:
         """The recent ones."""
-        return int(self.residual)
+        return 0, int(self.residual)
 
-    def compress(self, states: LayerStates) -> KiviStore:
-        """Quantise Keys along tokens and Values along channels."""
-        key_bits, value_bits = (int(bits) for bits in self.each)
-        keys, values, group = states.keys, states.values, int(self.group)
-        d, tokens = keys.shape[-1], keys.shape[2]
-        whole = Whole.of(states.lengths, tokens, 0, int(self.residual))
-        beside = whole.taken(keys, "key_whole") | whole.taken(values, "value_whole")
-        keys, values, tokens = whole.others(keys), whole.others(values), tokens - whole.count
+    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Quantise Keys along tokens and Values along channels.
+
+        beside: key_scale, key_zero [B, Hkv, n / group, d]; value_scale, value_zero [B, Hkv, n, d /
+        group], all float16.
+        """
+        (key_bits, value_bits), group = map(int, self.each), int(self.group)
+        tokens, d = keys.shape[2:]
         spare = -tokens % group
-        alive = pad(token_mask(states.lengths - whole.count, tokens), (0, spare))
-        alive = alive.unflatten(1, (-1, group))[:, None, :, :, None]
+        alive = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
         by_token = pad(keys.float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
         for_keys = Groups.of(by_token, 3, key_bits, alive)
         by_channel = values.float().unflatten(3, (-1, channels_of_group(d, group)))
         for_values = Groups.of(by_channel, 4, value_bits)
-        beside |= {
-            "key_scale": for_keys.scale, "key_zero": for_keys.zero,
-            "value_scale": for_values.scale, "value_zero": for_values.zero,
-        }  # fmt: skip
-        return KiviStore(
-            Narrow(
-                pack(for_keys.codes.flatten(2, 3)[:, :, :tokens], key_bits),
-                pack(for_values.codes.flatten(3), value_bits),
-                states.lengths,
-            ),
-            beside,
-            key_bits,
-            value_bits,
-            d,
-            keys.dtype,
-            (0, whole.count),
-            group=group,
-        )
+        return Form(
+            pack(for_keys.codes.flatten(2, 3)[:, :, :tokens], key_bits),
+            pack(for_values.codes.flatten(3), value_bits),
+            {
+                "key_scale": for_keys.scale, "key_zero": for_keys.zero,
+                "value_scale": for_values.scale, "value_zero": for_values.zero,
+            },
+        )  # fmt: skip
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """Codes times scales, and their zero points."""
+        found = []
+        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
+        for dim, (name, packed, bits) in enumerate(sides, 2):
+            group = int(self.group)
+            group = group if dim == 2 else channels_of_group(store.width, group)
+            codes = unpack(packed, int(bits), store.width)
+            scale, zero = (
+                store.beside[f"{name}_{part}"]
+                .float()
+                .repeat_interleave(group, dim)[:, :, : codes.shape[2]]
+                for part in ("scale", "zero")
+            )
+            found.append(store.dense(name, codes * scale + zero))
+        return found[0], found[1]

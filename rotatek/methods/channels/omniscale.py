@@ -6,26 +6,14 @@ are then stored as `kivi` stores them: Keys a channel at a time in groups of 32 
 token at a time in groups of 32 channels. Nothing is calibrated.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from kernels.reference import Narrow
+from torch import Tensor
+
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.kivi import Kivi, KiviStore
-from rotatek.methods.channels.quantised_method import LARGEST, hadamard
-
-
-@dataclass
-class OmniScaledStore(KiviStore):
-    """beside: also key_norm, float16 [B, Hkv, N, 1]."""
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        seen, back = super().read(), hadamard(self.width, self.visual.keys.device)
-        keys = seen.keys.float() * self.beside["key_norm"].float() @ back
-        return seen._replace(
-            keys=keys.to(self.dtype), values=(seen.values.float() @ back).to(self.dtype)
-        )
+from rotatek.methods.channels.kivi import Kivi
+from rotatek.methods.channels.rebuilt import LARGEST, RebuiltStore, hadamard
 
 
 @dataclass(frozen=True)
@@ -41,14 +29,22 @@ class OmniScaled(Kivi):
     marker: ClassVar[str] = "star-diamond"
     dash: ClassVar[str] = "dot"
 
-    def compress(self, states: LayerStates) -> OmniScaledStore:
-        """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does."""
+    def compress(self, states: LayerStates) -> RebuiltStore:
+        """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does.
+
+        beside: also key_norm, float16 [B, Hkv, N, 1].
+        """
         turn = hadamard(states.keys.shape[-1], states.keys.device)  # its own inverse
         keys, values = states.keys.float() @ turn, states.values.float() @ turn
         norms = keys.norm(dim=-1, keepdim=True).clamp(min=2.0**-14, max=LARGEST).half()
         dtype = states.keys.dtype
         keys, values = (keys / norms.float()).to(dtype), values.to(dtype)
-        stored = super().compress(replace(states, keys=keys, values=values, made={}))
-        assert isinstance(stored, KiviStore)
-        given = {each.name: getattr(stored, each.name) for each in fields(stored)}
-        return OmniScaledStore(**given | {"beside": stored.beside | {"key_norm": norms}})
+        store = super().compress(replace(states, keys=keys, values=values, made={}))
+        store.beside["key_norm"] = norms
+        return store
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """KIVI's numbers times the norms, turned back."""
+        keys, values = super().rebuild(store)
+        back = hadamard(store.width, keys.device)
+        return keys.float() * store.beside["key_norm"].float() @ back, values.float() @ back

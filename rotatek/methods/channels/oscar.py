@@ -12,20 +12,19 @@ calibrate`; without one, from the prompt itself, which OSCAR does not do.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, unpack
 from rotatek.methods.channels.kivi import Groups
-from rotatek.methods.channels.quantised_method import (
+from rotatek.methods.channels.rebuilt import (
+    Form,
     PackedMethod,
-    PackedStore,
-    Whole,
+    RebuiltStore,
     bits_option,
     hadamard,
     value_bits_option,
@@ -60,29 +59,6 @@ def rotation_of(moment: Tensor) -> Tensor:
     return (basis.float() @ hadamard(d, basis.device))[..., order].to(moment.device)
 
 
-@dataclass
-class OscarStore(PackedStore):
-    """beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, N, d / group].
-    turns: R of Keys and of Values [2, d, d] of a calibration; without one, beside has each
-    sample's, key_turn and value_turn, float16 [B, 1, d, d]."""
-
-    turns: Tensor | None = field(kw_only=True)
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        found = []
-        for side, name in enumerate(("key", "value")):
-            turn = self.beside[f"{name}_turn"] if self.turns is None else self.turns[side]
-            bits = self.value_bits if side else self.key_bits
-            codes = unpack(getattr(self.visual, f"{name}s"), int(bits), self.width)
-            scale, zero = (self.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
-            grouped = (
-                codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
-            )
-            found.append(self.dense(name, grouped.flatten(-2) @ turn.float().mT))
-        return self.visual._replace(keys=found[0], values=found[1], fresh=True)
-
-
 @dataclass(frozen=True)
 class Oscar(PackedMethod):
     """A rotation of each layer from a calibration, then a few bits by token."""
@@ -113,36 +89,47 @@ class Oscar(PackedMethod):
     )
 
     @property
-    def whole_tokens(self) -> int:
-        """Visual tokens at full width, at most."""
-        return sum(WHOLE[self.whole])
+    def ends(self) -> tuple[int, int]:
+        """By `whole`."""
+        return WHOLE[self.whole]
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
         """R of Keys and of Values of each layer, [2, d, d], from the file."""
         return None if self.calibration is None else load_bases(self.calibration, layers, "oscar")
 
-    def compress(self, states: LayerStates) -> OscarStore:
-        """Turn Keys and Values, and quantise each token's groups of channels."""
-        d = states.keys.shape[-1]
+    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Turn Keys and Values, and quantise each token's groups of channels.
+
+        beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, n, d / group];
+        without a calibration also each sample's R, key_turn and value_turn, float16 [B, 1, d, d].
+        """
         if states.basis is None:
-            turns, own = None, rotation_of(moments(states))[:, :, None].half()  # [B, 2, 1, d, d]
+            turns = rotation_of(moments(states)).half()[:, :, None].unbind(1)  # each [B, 1, d, d]
         else:
-            turns = own = states.basis.to(states.keys.device)
-        first, last = WHOLE[self.whole]
-        whole = Whole.of(states.lengths, states.keys.shape[2], first, last)
+            turns = states.basis.to(keys.device).unbind(0)
         beside, packed = {}, []
-        sides = zip(("key", "value"), (states.keys, states.values), self.each, CLIPS, strict=True)
-        for side, (name, numbers, bits, clip) in enumerate(sides):
-            turn = own[side] if turns is not None else own[:, side]
-            if turns is None:
+        sides = zip(("key", "value"), (keys, values), turns, self.each, CLIPS, strict=True)
+        for name, numbers, turn, bits, clip in sides:
+            if states.basis is None:
                 beside[f"{name}_turn"] = turn.contiguous()
-            beside |= whole.taken(numbers, f"{name}_whole")
-            turned = (whole.others(numbers).float() @ turn.float()).unflatten(
-                -1, (-(-d // GROUP), -1)
+            turned = (numbers.float() @ turn.float()).unflatten(
+                -1, (-(-keys.shape[-1] // GROUP), -1)
             )
             groups = Groups.of(turned, 4, int(bits), clip=clip)
             packed.append(pack(groups.codes.flatten(-2), int(bits)))
             beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
-        visual = Narrow(packed[0], packed[1], states.lengths)
-        counts = whole.first, whole.count - whole.first
-        return OscarStore(visual, beside, *self.each, d, states.keys.dtype, counts, turns=turns)
+        return Form(packed[0], packed[1], beside)
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """Codes times scales and their zero points, turned back."""
+        found = []
+        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
+        for side, (name, packed, bits) in enumerate(sides):
+            turn = store.beside[f"{name}_turn"] if store.turns is None else store.turns[side]
+            codes = unpack(packed, int(bits), store.width)
+            scale, zero = (store.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
+            grouped = (
+                codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
+            )
+            found.append(store.dense(name, grouped.flatten(-2) @ turn.float().mT))
+        return found[0], found[1]

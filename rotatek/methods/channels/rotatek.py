@@ -207,40 +207,38 @@ class RotateK(ChannelMethod):
         """From these very states, by eigenvectors."""
         return replace(self.of_paper(), calibration=None, solver="eigh")
 
-    def weights(self, queries: Tensor) -> Tensor:
-        """sigma [d] of mean one, or ones where nothing is weighted."""
-        if self.weighting == "none":
-            return torch.ones(queries.shape[-1])
-        return rotation.query_weights(queries[None], 1, mean_one=True)[0, 0]
-
     def axes(self, head: HeadStates) -> Axes:
         """The head's full basis, in the metric of the options; its spectrum is that of logits."""
-        sigma = None if self.weighting == "none" else self.weights(head.queries)
+        raw, sigma = rotation.logit_weights(head.queries[None], 1)[0, 0], None
+        mean = raw.norm() / len(raw) ** 0.5
+        if self.weighting != "none":
+            mean, queries = raw.mean(), head.queries[None]
+            sigma = rotation.query_weights(queries, 1, mean_one=True)[0, 0]
         basis, spectrum = rotation.full_basis(head.covariance, sigma)
-        raw = rotation.logit_weights(head.queries[None], 1)[0, 0]
-        mean = raw.mean() if sigma is not None else raw.norm() / len(raw) ** 0.5
         return Axes(basis, spectrum * mean**2)
 
     def key_widths(self, spectra: Tensor) -> Tensor:
-        """The same for all heads; with bits, channels that get any."""
-        depths = self.key_bits(spectra)
-        if depths is not None:
-            return (depths > 0).sum(-1, dtype=torch.int32)
-        rows = heads_of(spectra)
-        kept = [torch.full(r.shape[:1], channels_kept(r.shape[-1], self.keep)) for r in rows]
-        return beside([each.int() for each in kept], spectra)
+        """The same share of all heads; with `smaller`, channels that get any bits."""
+        bits = self.key_bits(spectra)
+        return super().key_widths(spectra) if bits is None else (bits > 0).sum(-1).int()
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
-        """Bits of every rotated channel, by its spectrum alone."""
+        """Bits of every rotated channel with `smaller`, int32 [layers, heads, d], by its spectrum
+        alone; spectra: as in `key_widths`."""
         if self.smaller is None:
             return None
-        some, rows = torch.full((1, 1), TILE), heads_of(spectra)
-        claims = [BitDemand(own[None, None], some, 0) for own in rows]
-        whole = TILE * sum(own.numel() for own in rows) * PLAIN / 8
+        there, some, claims = spectra >= 0, torch.full((1, 1), TILE), []
+        shapes = zip(there[:, :, 0].sum(1).tolist(), there[:, 0].sum(1).tolist(), strict=True)
+        for own, (heads, width) in zip(spectra, shapes, strict=True):
+            claims.append(BitDemand(own[None, None, :heads, :width], some, 0))
+        whole = TILE * int(there.sum()) * PLAIN / 8
         ladder = Ladder.of(claims)  # no step behind the level fills what is left of the budget
         bought = ladder.first_steps(torch.tensor([whole / self.smaller]).double())
-        groups = ladder.bits(bought, claims)
-        return beside([own[0, 0].repeat_interleave(GRANULE, -1) for own in groups], spectra)
+        found = torch.zeros_like(spectra, dtype=torch.int32)
+        for own, groups in zip(found, ladder.bits(bought, claims), strict=True):
+            bits = groups[0, 0].repeat_interleave(GRANULE, -1)
+            own[: len(bits), : bits.shape[1]] = bits
+        return found
 
     def water_level(self, spectra: Tensor) -> float | None:
         """Between the weakest granule of any head that gets bits and the strongest that gets none.
@@ -256,23 +254,6 @@ class RotateK(ChannelMethod):
         if bool(filled.all()) or not bool(filled.any()):
             return None
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
-
-
-def heads_of(spectra: Tensor) -> list[Tensor]:
-    """Each layer's spectra [heads, d] from [layers, heads, d], which is negative where a layer has
-    fewer heads or its heads fewer channels than another's."""
-    there = spectra >= 0
-    heads, widths = there[:, :, 0].sum(1).tolist(), there[:, 0].sum(1).tolist()
-    return [own[:n, :d] for own, n, d in zip(spectra, heads, widths, strict=True)]
-
-
-def beside(parts: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Each layer's numbers, [heads] or [heads, d], as one tensor, 0 where it has none; like: the
-    spectra [layers, heads, d] of `heads_of`."""
-    found = parts[0].new_zeros(like.shape[: parts[0].dim() + 1])
-    for whole, part in zip(found, parts, strict=True):
-        whole[tuple(slice(size) for size in part.shape)] = part
-    return found
 
 
 def _rotated_keys(layers: LayerGroup, how: RotateK) -> dict[str, Tensor]:

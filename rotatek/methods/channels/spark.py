@@ -7,23 +7,15 @@ each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned 
   recovery="mean": the signed mean of the token's pruned values, the form RotateK compares with.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from kernels.reference import Narrow
-from rotatek.methods.channels.base import (
-    ChannelMethod,
-    HeadStates,
-    LayerStates,
-    full_visual,
-    keep_option,
-)
+from rotatek.methods.channels.base import HeadStates, LayerStates, keep_option
 from rotatek.methods.channels.bit_packing import pack, unpack
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore
 from rotatek.methods.options import choice
 from rotatek.methods.shares import channels_kept
 
@@ -65,54 +57,8 @@ def _where(mask: Tensor) -> Tensor:
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
-@dataclass
-class SparKStore(Store):
-    """Kept values, packed masks, and the data to rebuild the pruned channels.
-
-    visual.keys: [B, Hkv, N, k] kept values in channel order. mask: [B, Hkv, N, d / 8] uint8.
-    level: [B, Hkv, N] per-token fill. signs: packed bits of the pruned channels, or None.
-    norms: [B, Hkv, d] float32 L2_c, or None.
-    """
-
-    per_token: ClassVar[tuple[str, ...]] = (*Store.per_token, "mask", "level", "signs")
-
-    visual: Narrow
-    mask: Tensor
-    level: Tensor
-    signs: Tensor | None
-    norms: Tensor | None
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys [B, Hkv, N, d], as every step of this method must."""
-        kept, d = self.visual.keys, self.visual.values.shape[-1]
-        mask = unpack(self.mask, 1, d).bool()
-        fill = self.level[..., None].float()
-        if self.signs is not None and self.norms is not None:
-            scale = self.norms.rsqrt().nan_to_num(posinf=0.0)
-            pruned = d - kept.shape[-1]
-            signs = unpack(self.signs, 1, pruned).bool() if pruned else mask
-            negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
-            fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
-        keys = torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype))
-        return self.visual._replace(keys=keys, fresh=True)
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(kind, tensor) of all tensors."""
-        yield from super().tensors()
-        for tensor in (self.mask, self.level, self.signs, self.norms):
-            if tensor is not None:
-                yield "masks", tensor
-
-    def select(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Apply a batch selection to every tensor."""
-        super().select(change)
-        self.mask, self.level = change(self.mask), change(self.level)
-        self.signs = None if self.signs is None else change(self.signs)
-        self.norms = None if self.norms is None else change(self.norms)
-
-
 @dataclass(frozen=True)
-class SparK(ChannelMethod):
+class SparK(RebuiltMethod):
     """Token-wise pruning with recovery."""
 
     name: ClassVar[str] = "spark"
@@ -128,6 +74,7 @@ class SparK(ChannelMethod):
     colour: ClassVar[str] = "#b04fb2"
     marker: ClassVar[str] = "diamond"
     dash: ClassVar[str] = "dot"
+    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "mask", "level", "signs")
 
     keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(
@@ -137,28 +84,39 @@ class SparK(ChannelMethod):
         [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
 
-    def compress(self, states: LayerStates) -> SparKStore:
-        """Keep each token's k highest-scoring channels."""
-        keys, d = states.keys, states.keys.shape[-1]
+    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Keep each token's k highest-scoring channels.
+
+        keys: [B, Hkv, N, k] kept values in channel order. beside: mask, uint8 [B, Hkv, N, d / 8];
+        level [B, Hkv, N], per-token fill; with signs also signs, packed bits of the pruned
+        channels, and norms, float32 [B, Hkv, d] L2_c.
+        """
+        d = keys.shape[-1]
         k = channels_kept(d, self.keep)
         norms = channel_norms(states.queries, keys.shape[1], states.window_alive)
         mask = spark_mask(keys, norms, k)
         order = mask.long().argsort(dim=-1, descending=True, stable=True)  # kept first, in order
         kept, pruned = keys.gather(-1, order[..., :k]), keys.gather(-1, order[..., k:])
-        signs = None
         if self.recovery == "sign":
             scores = keys.float().square() * norms[:, :, None]
             level = scores.masked_fill(mask, 0.0).sum(-1).div(max(1, d - k)).sqrt()
-            signs = pack(pruned < 0, 1)
+            beside = {"signs": pack(pruned < 0, 1), "norms": norms}
         else:
-            level = pruned.float().sum(-1) / max(1, d - k)
-        return SparKStore(
-            full_visual(states)._replace(keys=kept.contiguous()),
-            pack(mask, 1),
-            level.to(keys.dtype),
-            signs,
-            norms if signs is not None else None,
-        )
+            level, beside = pruned.float().sum(-1) / max(1, d - k), {}
+        beside |= {"mask": pack(mask, 1), "level": level.to(keys.dtype)}
+        return Form(kept.contiguous(), values, beside)
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """Kept values at their channels, and the fill elsewhere."""
+        (kept, values), beside, d = store.visual[:2], store.beside, store.width
+        mask, fill = unpack(beside["mask"], 1, d).bool(), beside["level"][..., None].float()
+        if self.recovery == "sign":
+            scale = beside["norms"].rsqrt().nan_to_num(posinf=0.0)
+            pruned = d - kept.shape[-1]
+            signs = unpack(beside["signs"], 1, pruned).bool() if pruned else mask
+            negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
+            fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
+        return torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype)), values
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: k channels, chosen for each token."""

@@ -1,8 +1,8 @@
 """One layer's visual tokens, as a channel method keeps them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -10,20 +10,27 @@ from torch import Tensor
 from kernels.planes import Planes, samples
 from kernels.reference import Visual
 
+KINDS: Final = {"key": "visual_keys", "value": "visual_values"}
+
 
 @dataclass
 class Store:
     """One layer's visual tokens, in the form of a channel method.
 
-    Attributes:
-        per_token: names of the tensors [B, Hkv, N, ...] with an entry for each token, among the
-            visual part's and the store's own. A subclass that defines it is decoded together with
-            others of its kind; one that does not has attention calls of its own.
+    Args:
+        visual: what the attention reads, or what `read` of a subclass makes that of.
+        beside: further tensors [B, ...] by name, which begins with "key" or "value", or it is a
+            mask.
     """
 
-    per_token: ClassVar[tuple[str, ...]] = ("keys", "values")
-
     visual: Visual
+    beside: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def per_token(self) -> tuple[str, ...]:
+        """Names of the tensors [B, Hkv, N, ...] with an entry for each token, where rows of such
+        stores are decoded together; none of a store that has attention calls of its own."""
+        return ("keys", "values") if type(self) is Store else ()
 
     def read(self) -> Visual:
         """The visual tokens as the attention's input."""
@@ -40,6 +47,8 @@ class Store:
                 own = value.own
                 yield parts[name], own.pop("data")
                 yield from (("bases", tensor) for tensor in own.values())
+        for name, tensor in self.beside.items():
+            yield KINDS.get(name.partition("_")[0], "masks"), tensor
 
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor (beam search, batch repetition). The digits of
@@ -51,3 +60,4 @@ class Store:
             return samples(part, change(torch.arange(len(part.counts), device=part.counts.device)))
 
         self.visual = type(self.visual)(*map(changed, self.visual))
+        self.beside = {name: change(tensor) for name, tensor in self.beside.items()}

@@ -16,18 +16,18 @@ by their energy in this prompt.
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from kernels.reference import Narrow
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
-from rotatek.methods.channels.quantised_method import (
+from rotatek.methods.channels.rebuilt import (
     LARGEST,
+    Form,
     PackedMethod,
-    PackedStore,
+    RebuiltStore,
     bits_option,
     value_bits_option,
 )
@@ -99,73 +99,6 @@ def parts_of(width: int, bits: float) -> list[tuple[int, int]]:
     return [(width, low)] if bits == low else [(width // 2, low + 1), (width - width // 2, low)]
 
 
-class Quantised(NamedTuple):
-    """Keys or Values in a few bits.
-
-    Attributes:
-        codes: uint8 [B, Hkv, N, bytes], each vector's behind the one before.
-        norms: float16 [B, Hkv, N, vectors].
-        channels: uint8 [B, Hkv, d], those of the first vector first; None where there is one.
-    """
-
-    codes: Tensor
-    norms: Tensor
-    channels: Tensor | None
-
-    @classmethod
-    def of(cls, states: Tensor, bits: float) -> "Quantised":
-        """Of states [B, Hkv, N, d], zero beyond each length."""
-        parts, channels = parts_of(states.shape[-1], bits), None
-        if len(parts) > 1:
-            order = states.float().square().sum(2).argsort(dim=-1, descending=True, stable=True)
-            loud, rest = order.split([size for size, _ in parts], -1)
-            channels = torch.cat([loud.sort(-1).values, rest.sort(-1).values], -1).to(torch.uint8)
-            states = states.gather(-1, channels.long()[:, :, None].expand_as(states))
-        made = [
-            (*encode(part, each), each)
-            for part, (_, each) in zip(
-                states.split([size for size, _ in parts], -1), parts, strict=True
-            )
-        ]
-        codes = torch.cat([pack(codes, each) for codes, _, each in made], -1)
-        return cls(codes, torch.stack([norms for _, norms, _ in made], -1), channels)
-
-    def read(self, width: int, bits: float) -> Tensor:
-        """What they are read as: float32 [B, Hkv, N, width]."""
-        parts = parts_of(width, bits)
-        packed = self.codes.split([packed_width(size, each) for size, each in parts], -1)
-        found = torch.cat(
-            [
-                decode(unpack(codes, each, size), norms, each)
-                for codes, norms, (size, each) in zip(
-                    packed, self.norms.unbind(-1), parts, strict=True
-                )
-            ],
-            -1,
-        )
-        if self.channels is None:
-            return found
-        index = self.channels.long()[:, :, None].expand_as(found)
-        return torch.empty_like(found).scatter_(-1, index, found)
-
-
-@dataclass
-class TurboQuantStore(PackedStore):
-    """beside: key_norm and value_norm, float16 [B, Hkv, N, vectors]; with half bits key_channels
-    and value_channels, uint8 [B, Hkv, d]."""
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        visual, beside = self.visual, self.beside
-        keys = Quantised(visual.keys, beside["key_norm"], beside.get("key_channels"))
-        values = Quantised(visual.values, beside["value_norm"], beside.get("value_channels"))
-        return visual._replace(
-            keys=keys.read(self.width, self.key_bits).to(self.dtype),
-            values=values.read(self.width, self.value_bits).to(self.dtype),
-            fresh=True,
-        )
-
-
 @dataclass(frozen=True)
 class TurboQuant(PackedMethod):
     """A random rotation, then one codebook for every number."""
@@ -183,17 +116,46 @@ class TurboQuant(PackedMethod):
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)
 
-    def compress(self, states: LayerStates) -> TurboQuantStore:
-        """Rotate and quantise Keys and Values alike."""
-        keys, values = map(Quantised.of, (states.keys, states.values), self.each)
-        beside = {"key_norm": keys.norms, "value_norm": values.norms}
-        for name, each in (("key_channels", keys), ("value_channels", values)):
-            if each.channels is not None:
-                beside[name] = each.channels
-        return TurboQuantStore(
-            Narrow(keys.codes, values.codes, states.lengths),
-            beside,
-            *self.each,
-            states.keys.shape[-1],
-            states.keys.dtype,
-        )
+    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Rotate and quantise Keys and Values alike, each vector's codes behind the one before.
+
+        beside: key_norm and value_norm, float16 [B, Hkv, N, vectors]; with half bits key_channels
+        and value_channels, uint8 [B, Hkv, d], those of the first vector first.
+        """
+        packed, beside = [], dict[str, Tensor]()
+        for name, numbers, bits in zip(("key", "value"), (keys, values), self.each, strict=True):
+            parts = parts_of(numbers.shape[-1], bits)
+            sizes = [size for size, _ in parts]
+            if len(parts) > 1:
+                order = (
+                    numbers.float().square().sum(2).argsort(dim=-1, descending=True, stable=True)
+                )
+                index = torch.cat([part.sort(-1).values for part in order.split(sizes, -1)], -1)
+                beside[f"{name}_channels"] = index.to(torch.uint8)
+                numbers = numbers.gather(-1, index[:, :, None].expand_as(numbers))
+            found = [
+                (*encode(part, each), each)
+                for part, (_, each) in zip(numbers.split(sizes, -1), parts, strict=True)
+            ]
+            packed.append(torch.cat([pack(codes, each) for codes, _, each in found], -1))
+            beside[f"{name}_norm"] = torch.stack([norms for _, norms, _ in found], -1)
+        return Form(packed[0], packed[1], beside)
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """Each vector's codes and norm, in the order of the channels."""
+        rebuilt = []
+        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
+        for name, packed, bits in sides:
+            parts = parts_of(store.width, bits)
+            codes = packed.split([packed_width(size, each) for size, each in parts], -1)
+            vectors = zip(codes, store.beside[f"{name}_norm"].unbind(-1), parts, strict=True)
+            found = torch.cat([
+                decode(unpack(own, each, size), norms, each)
+                for own, norms, (size, each) in vectors
+            ], -1)  # fmt: skip
+            channels = store.beside.get(f"{name}_channels")
+            if channels is not None:
+                index = channels.long()[:, :, None].expand_as(found)
+                found = torch.empty_like(found).scatter_(-1, index, found)
+            rebuilt.append(found)
+        return rebuilt[0], rebuilt[1]

@@ -12,7 +12,6 @@ squared error; five ternary numbers lie in a byte (1.6 bits). The paper's protec
 tokens, which adds bits, is left out.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -20,14 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kernels.reference import Narrow
-from rotatek.methods.channels.base import ChannelMethod, LayerStates
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.kivi import GROUPS, SMALLEST, Groups
-from rotatek.methods.channels.quantised_method import FULL_BITS, LARGEST
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.rebuilt import FULL_BITS, LARGEST, Form, RebuiltMethod, RebuiltStore
 from rotatek.methods.options import choice
-from rotatek.methods.rotation import token_mask
 
 TRITS: Final = 5  # ternary numbers of a byte: 3^5 = 243
 KEY_BITS: Final = 1.5
@@ -95,62 +91,8 @@ def of_signs(codes: Tensor, scale: Tensor, mean: Tensor) -> Tensor:
     return of_spectrum(numbers) + mean.float()
 
 
-@dataclass
-class VidKVStore(Store):
-    """visual.keys: uint8 [B, Hkv, N', bytes], 2-bit codes of the loud half and signs of the other,
-    N' a multiple of the group; visual.values: uint8 [B, Hkv, N, d / 5].
-
-    Attributes:
-        channels: uint8 [B, Hkv, d], the loud half first.
-        key_scales: float16 [B, Hkv, N' / group, 4, d / 2]: step and zero point of the loud half,
-            scale and mean of the other.
-        value_scale: float16 [B, Hkv, N' / group, d].
-        group: tokens of one.
-        width: d.
-        dtype: of the numbers that `read` makes.
-    """
-
-    visual: Narrow
-    channels: Tensor
-    key_scales: Tensor
-    value_scale: Tensor
-    group: int
-    width: int
-    dtype: torch.dtype
-
-    def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        half, tokens = self.width // 2, self.visual.values.shape[2]
-        packed = self.visual.keys.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
-        loud = unpack(packed[0], LOUD, half).unflatten(2, (-1, self.group))
-        quiet = unpack(packed[1], 1, half).bool().unflatten(2, (-1, self.group))
-        step, zero, scale, mean = (part[:, :, :, None] for part in self.key_scales.unbind(3))
-        first = (loud * step.float() + zero.float()).flatten(2, 3)
-        found = torch.cat([first, of_signs(quiet, scale, mean).flatten(2, 3)], -1)[:, :, :tokens]
-        index = self.channels.long()[:, :, None].expand_as(found)
-        keys = torch.empty_like(found).scatter_(-1, index, found)
-        trits = unpack_trits(self.visual.values, self.width).float() - 1
-        values = trits * self.value_scale.float().repeat_interleave(self.group, 2)[:, :, :tokens]
-        return self.visual._replace(
-            keys=keys.to(self.dtype), values=values.to(self.dtype), fresh=True
-        )
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(part, tensor) of everything that is held."""
-        yield from super().tensors()
-        yield "masks", self.channels
-        yield "visual_keys", self.key_scales
-        yield "visual_values", self.value_scale
-
-    def select(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Apply a batch selection to every tensor."""
-        super().select(change)
-        self.channels, self.key_scales = change(self.channels), change(self.key_scales)
-        self.value_scale = change(self.value_scale)
-
-
 @dataclass(frozen=True)
-class VidKV(ChannelMethod):
+class VidKV(RebuiltMethod):
     """Keys in 1.5 bits, Values in three levels."""
 
     name: ClassVar[str] = "vidkv"
@@ -178,12 +120,18 @@ class VidKV(ChannelMethod):
         """`1.5 and 1.58 bits`."""
         return "1.5 and 1.58 bits"
 
-    def compress(self, states: LayerStates) -> VidKVStore:
-        """Quantise Keys and Values along tokens."""
-        tokens, d = states.keys.shape[2:]
+    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Quantise Keys and Values along tokens.
+
+        keys: uint8 [B, Hkv, N', bytes], 2-bit codes of the loud half and signs of the other, N' a
+        multiple of the group; values: uint8 [B, Hkv, N, d / 5]. beside: channels, uint8 [B, Hkv,
+        d], the loud half first; key_scales, float16 [B, Hkv, N' / group, 4, d / 2], step and zero
+        point of the loud half, scale and mean of the other; value_scale, float16 [B, Hkv, N' /
+        group, d].
+        """
+        tokens, d = keys.shape[2:]
         group, spare, half = int(self.group), -tokens % int(self.group), d // 2
-        alive = token_mask(states.lengths, tokens)
-        keys, live = states.keys.float(), alive[:, None, :, None]
+        keys, live = keys.float(), alive[:, None, :, None]
         high = keys.masked_fill(~live, float("-inf")).amax(2)
         reach = high - keys.masked_fill(~live, float("inf")).amin(2)
         order = reach.argsort(dim=-1, descending=True, stable=True)
@@ -198,20 +146,32 @@ class VidKV(ChannelMethod):
         two = Groups.of(loud, 3, LOUD, live)
         one, scale, mean = signs(quiet, live)
         codes = [pack(two.codes.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
-        trits, step = self._ternary(grouped(states.values.float()), live)
-        return VidKVStore(
-            Narrow(
-                torch.cat(codes, -1),
-                pack_trits(trits.flatten(2, 3)[:, :, :tokens]),
-                states.lengths,
-            ),
-            channels.to(torch.uint8),
-            torch.stack([two.scale, two.zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3),
-            step[:, :, :, 0],
-            group,
-            d,
-            states.keys.dtype,
-        )
+        trits, step = self._ternary(grouped(values.float()), live)
+        scales = torch.stack([two.scale, two.zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
+        return Form(
+            torch.cat(codes, -1),
+            pack_trits(trits.flatten(2, 3)[:, :, :tokens]),
+            {
+                "channels": channels.to(torch.uint8), "key_scales": scales,
+                "value_scale": step[:, :, :, 0],
+            },
+        )  # fmt: skip
+
+    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+        """The loud half's codes times scales, the other half's signs turned back, and three
+        levels."""
+        (keys, values), beside = store.visual[:2], store.beside
+        half, tokens, group = store.width // 2, values.shape[2], int(self.group)
+        packed = keys.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
+        loud = unpack(packed[0], LOUD, half).unflatten(2, (-1, group))
+        quiet = unpack(packed[1], 1, half).bool().unflatten(2, (-1, group))
+        step, zero, scale, mean = (part[:, :, :, None] for part in beside["key_scales"].unbind(3))
+        first = (loud * step.float() + zero.float()).flatten(2, 3)
+        found = torch.cat([first, of_signs(quiet, scale, mean).flatten(2, 3)], -1)[:, :, :tokens]
+        index = beside["channels"].long()[:, :, None].expand_as(found)
+        trits = unpack_trits(values, store.width).float() - 1
+        sizes = beside["value_scale"].float().repeat_interleave(group, 2)[:, :, :tokens]
+        return torch.empty_like(found).scatter_(-1, index, found), trits * sizes
 
     @staticmethod
     def _ternary(groups: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:

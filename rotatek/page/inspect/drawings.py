@@ -74,7 +74,7 @@ class View:
 def head_drawings(view: View) -> Drawings:
     """Everything about one head at the settings' width."""
     at, k = view.at, view.k
-    head = trace_analysis.head_view(view.trace, at.layer, at.head, view.method, k)
+    head = trace_analysis.head_view(view.trace, at.layer, at.head, view.method)
     energies = spectra(view.run, view.trace, view.method)
     level = trace_analysis.water_level(view.method, energies, at.layer, at.head)
     before, after = keys.draw_pair(head.raw, head.rotated, k, tokens=head.tokens)
