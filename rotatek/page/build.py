@@ -8,12 +8,12 @@ import gradio as gr
 from rotatek.evaluation.answers import ANSWERS
 from rotatek.page import markup
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_question
-from rotatek.page.ask.export_events import ExportEvents, wire_export
 from rotatek.page.ask.settings import wire_settings
 from rotatek.page.ask.widgets import add_ask, add_export
-from rotatek.page.binding import AT_ONCE, Widgets, called_by_name
+from rotatek.page.binding import AT_ONCE, Widgets
 from rotatek.page.collection.events import CollectionEvents, wire_collection
 from rotatek.page.collection.widgets import add_collection
+from rotatek.page.export import ExportEvents, wire_export
 from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
@@ -73,4 +73,8 @@ def wire_presence(page: gr.Blocks, presence: Presence, widgets: Widgets) -> None
     """An open page presses a hidden button every half minute (`assets/page.js`)."""
     widgets["here"] = gr.Button("Here", elem_id="here", elem_classes="rk-unseen")
     widgets.listen(widgets["here"].click, presence.here, **AT_ONCE)
-    page.unload(called_by_name(presence.lost, []))
+
+    def lost(request: gr.Request) -> None:
+        presence.lost(request.session_hash)
+
+    page.unload(lost)

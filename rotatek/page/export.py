@@ -1,27 +1,31 @@
-"""A run as a visitor saves it: JSON, and a program that gives the answers again."""
+"""Taking answers away: JSON, a program that gives them again, and a link to the page as it is."""
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
 from typing import Any, Final
 
+import gradio as gr
 import numpy as np
 
 import rotatek
 from rotatek.engine.column import Column
 from rotatek.methods.settings import Settings
+from rotatek.page import markup
+from rotatek.page.ask.settings import boxes
+from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.form import changed
+from rotatek.page.links import KEYS, query, read_query
+from rotatek.page.markup import message
+from rotatek.page.page_context import PageContext, digest
 from rotatek.service.run import Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
-
-
-def digest(pixels: np.ndarray) -> str:
-    """What tells one picture from another: SHA-256 of its RGB bytes, and its size."""
-    height, width = pixels.shape[:2]
-    return f"{width}x{height}:{hashlib.sha256(pixels.tobytes()).hexdigest()}"
+FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
+NOTHING: Final = "There is no answer to take away yet. Ask first."
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -116,3 +120,67 @@ def _call(settings: Settings) -> str:
     """`Settings.of(tokens='fastv', keep_tokens=0.4)`, which needs no method's own module."""
     given = ", ".join(f"{name}={value!r}" for name, value in changed(settings).items())
     return f"Settings.of({given})"
+
+
+def code_of(run: Run | None, image: str = PICTURE) -> str:
+    """The program that gives the present answers again, and the button that copies it."""
+    if run is None:
+        return markup.aside(NOTHING)
+    return (
+        '<figure class="rk-code"><figcaption>In Python<button type="button" data-copy '
+        'aria-label="Copy the program">Copy</button></figcaption><pre tabindex="0">'
+        f"<code>{escape(python(run, image))}</code></pre></figure>"
+    )
+
+
+class ExportEvents:
+    """Files, code and links, for one page's examples and models."""
+
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
+
+    def save(self, run: Run | None) -> Shown:
+        """Answers and figures as a file."""
+        if run is None:
+            return {"sent": message(said=NOTHING)}
+        return {"sent": message(file="rotatek.json", type="application/json", text=as_json(run))}
+
+    def code(self, run: Run | None) -> Shown:
+        """Code for a finished run, which calls an example by its path."""
+        name = None if run is None else self.context.picture_name(run.pixels)
+        return {"code": code_of(run, f"assets/examples/{name}" if name else PICTURE)}
+
+    def share(self, **asked: Any) -> Shown:
+        """A link to what the page is set to."""
+        image = asked["image"]
+        name = None if image is None else self.context.picture_name(np.asarray(image))
+        own = image is not None and name is None
+        said = "Link copied. Your own image is not part of it." if own else "Link copied."
+        return {"sent": message(query=query(asked, name and Path(name).stem), said=said)}
+
+    def restore(self, address: str) -> Shown:
+        """What the page's address says."""
+        examples = {example.image.stem: example for example in self.context.examples}
+        models = [model.name for model in self.context.service.models]
+        shown: Shown = read_query(address or "", list(examples), models)
+        if "tokens" in shown:
+            shown |= {"preset": None, "status": markup.line(FROM_LINK)}
+        if "what_if" in shown:
+            shown["what_if"] = boxes(shown["what_if"])
+        if "image" in shown:
+            example = examples[shown["image"]]
+            choices = list(example.questions)
+            shown["image"] = str(example.image)
+            shown["suggestions"] = gr.update(choices=choices, value=None, visible=True)
+        return shown
+
+
+def wire_export(events: ExportEvents, widgets: Widgets, greeted: Any) -> None:
+    """Buttons send files and links to the browser; code follows the run; and once the page has
+    greeted, what its address says is set."""
+    widgets.listen(widgets["json"].click, events.save, "sent", **QUIET)
+    widgets.listen(widgets["link"].click, events.share, "sent", **QUIET)
+    widgets.listen(widgets["run"].change, events.code, "code", **QUIET)
+    asked = greeted.then(None, None, widgets["address"], js="() => location.search", **QUIET)
+    shown = " ".join(["suggestions preset status", *KEYS, *widgets.groups["form"]])
+    widgets.listen(asked.then, events.restore, shown, **QUIET)

@@ -122,8 +122,8 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     return Settings.from_dict(chosen | given)
 
 
-def sampling_of(temperature: Any, seed: Any = None) -> Sampling:
-    """How tokens are chosen, by the values of a slider and of number boxes; an empty one is None.
+def sampling_of(temperature: Any, seed: Any) -> Sampling:
+    """How tokens are chosen, by the values of a slider and of a number box; empty, it is None.
 
     Raises:
         SettingError: for a value out of range.

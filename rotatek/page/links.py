@@ -1,22 +1,23 @@
 """Settings as short text, and the page's address as a link that brings everything back."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from rotatek.errors import SettingError
 from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
-from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
-from rotatek.page.form import changed, fields
-from rotatek.service.model_list import Example
+from rotatek.page.form import changed, fields, sampling_of, settings_of, values_of
 
 MAX_CODE: Final = 400  # characters of an encoded setting
 MAX_QUERY: Final = 8_000  # characters of a link's query
 LEAST_TIMES: Final = 2  # of the third column's slider
 MOST_TIMES: Final = 32
+KEYS: Final = {  # of a link, by the widget whose value they bring back; "s" is the settings'
+    "others": "x", "what_if": "w", "times": "t", "question": "q", "model": "model",
+    "max_new_tokens": "length", "image": "image", "temperature": "temperature", "seed": "seed",
+}  # fmt: skip
 
 
 def encode(settings: Settings) -> str:
@@ -44,46 +45,34 @@ def decode(text: str) -> Settings:
     return Settings.from_dict({name: value for name, _, value in parts}, shared=True)
 
 
-@dataclass
-class Link:
-    """What a link says; what it does not say is None, or empty.
+def query(asked: Mapping[str, Any], example: str | None) -> str:
+    """The part of an address after the question mark.
 
     Args:
-        settings: the visitor's own column.
-        times: how many times smaller the third one is.
-        others: methods that answer beside them.
-        what_if: codes of heads, as `ask.settings.what_ifs` takes them.
+        asked: what the widgets show, by the names of `KEYS`, and the settings as
+            `form.settings_of` takes them.
         example: the name of an example's file, without its ending; other images are not shared.
-        max_new_tokens: the longest answer.
-        sampling: how its tokens are chosen: a temperature, and a seed.
     """
-
-    settings: Settings | None = None
-    times: float | None = None
-    others: Sequence[str] = ()
-    what_if: Sequence[str] = ()
-    question: str = ""
-    example: str | None = None
-    model: str | None = None
-    max_new_tokens: int | None = None
-    sampling: Sampling = GREEDY
-
-    def query(self) -> str:
-        """The part of an address after the question mark."""
-        pairs = [] if self.settings is None else [("s", encode(self.settings))]
-        pairs += [("x", name) for name in self.others] + [("w", code) for code in self.what_if]
-        rest: dict[str, Any] = {
-            "t": None if self.times is None else f"{self.times:g}", "q": self.question,
-            "model": self.model, "length": self.max_new_tokens, "image": self.example,
-        }  # fmt: skip
-        if self.sampling.draws:
-            rest |= {"temperature": self.sampling.temperature, "seed": self.sampling.seed}
-        pairs += [(name, str(value)) for name, value in rest.items() if value is not None]
-        return urlencode(pairs)
+    draws = sampling_of(asked.get("temperature"), asked.get("seed"))
+    shown = {**asked, "image": example, "temperature": None, "seed": None}
+    if draws.draws:
+        shown |= {"temperature": draws.temperature, "seed": draws.seed}
+    pairs = [("s", encode(settings_of(asked)))]
+    for name, key in KEYS.items():
+        value = shown.get(name)
+        values = value if isinstance(value, list) else [value]
+        pairs += [(key, str(one)) for one in values if one is not None and one != ""]
+    return urlencode(pairs)
 
 
-def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) -> Link:
-    """What an address says, checked; names that this page does not have are left out.
+def read_query(text: str, images: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
+    """What an address says, checked, by the names of widgets; a name or a number that this page
+    does not have is left out.
+
+    Args:
+        text: the part behind the question mark.
+        images: names of the examples' files, without their endings.
+        models: names on offer.
 
     Raises:
         SettingError: for settings that there are not.
@@ -93,29 +82,30 @@ def read_query(text: str, examples: Sequence[Example], models: Sequence[str]) ->
     except ValueError as error:
         raise SettingError("link", "one that this page has made", text) from error
     one = {name: values[0] for name, values in given.items()}
-    link = Link(question=one.get("q", "")[:MAX_QUESTION])
+
+    def whole(key: str, low: int, high: int) -> int | None:
+        digits = one.get(key, "")
+        is_short = digits.isdecimal() and len(digits) < 6
+        return int(digits) if is_short and low <= int(digits) <= high else None
+
+    link: dict[str, Any] = {
+        "question": one.get("q", "")[:MAX_QUESTION],
+        "model": one.get("model") if one.get("model") in models else None,
+        "image": one.get("image") if one.get("image") in images else None,
+        "max_new_tokens": whole("length", 1, MAX_NEW_TOKENS),
+        "times": whole("t", LEAST_TIMES, MOST_TIMES),
+        "what_if": given.get("w"),
+    }
+    link = {name: value for name, value in link.items() if value}
     if "s" in one:
-        link.settings = decode(one["s"])
-        link.others = [name for name in given.get("x", []) if name in CHANNELS]
-    link.what_if = given.get("w", [])
-    times = one.get("t", "")
-    if times.isdecimal() and LEAST_TIMES <= int(times[:3]) <= MOST_TIMES:
-        link.times = int(times)
-    if one.get("model") in models:
-        link.model = one["model"]
-    length = one.get("length", "")
-    if length.isdecimal() and len(length) < 6 and 1 <= int(length) <= MAX_NEW_TOKENS:
-        link.max_new_tokens = int(length)
+        link |= values_of(decode(one["s"]))
+        link["others"] = [name for name in given.get("x", []) if name in CHANNELS]
     if "temperature" in one:
-        link.sampling = _sampling_of(one["temperature"], one.get("seed"))
-    if one.get("image") in [example.image.stem for example in examples]:
-        link.example = one["image"]
+        try:
+            seed = int(one["seed"]) if "seed" in one else None
+            draws = sampling_of(float(one["temperature"]), seed)
+        except ValueError as error:
+            raise SettingError("temperature", "a number, and the seed a whole one", text) from error
+        if draws.draws:
+            link |= {"temperature": draws.temperature, "seed": draws.seed}
     return link
-
-
-def _sampling_of(temperature: str, seed: str | None) -> Sampling:
-    """Raises `SettingError`."""
-    try:
-        return Sampling(temperature=float(temperature), seed=None if seed is None else int(seed))
-    except ValueError as error:
-        raise SettingError("temperature", "a number, and the seed a whole one", seed) from error

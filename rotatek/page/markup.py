@@ -1,7 +1,15 @@
-"""Pieces of HTML that every part of the page is made of. What a visitor wrote is escaped."""
+"""Pieces of HTML that every part of the page is made of. What a visitor wrote is escaped.
 
+Messages to the scripts in `assets/` are the values of unseen components.
+"""
+
+import json
+import time
 from collections.abc import Sequence
 from html import escape
+from typing import Any
+
+import gradio as gr
 
 
 def line(text: str, *, whole: bool = False) -> str:
@@ -16,18 +24,28 @@ def aside(text: str) -> str:
     return f'<p class="rk-aside">{escape(text)}</p>'
 
 
-def caption(title: str, reading: str = "", summary: str = "") -> str:
-    """A figure's heading and one-sentence reading; the summary is for screen readers."""
-    hidden = f'<p class="rk-summary">{escape(summary)}</p>' if summary else ""
-    return (
-        f'<div class="rk-caption"><h3>{escape(title)}</h3>'
-        f'<p class="rk-see">{escape(reading)}</p>{hidden}</div>'
-    )
-
-
 def section(title: str, text: str) -> str:
     """The heading of a part of the page."""
     return f'<div class="rk-section"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
+
+
+def message_box(elem_id: str, taker: str = "rotatek") -> gr.HTML:
+    """An unseen component that draws nothing; taker: the script's object whose `take` is called
+    with every new value."""
+    return gr.HTML(
+        "",
+        html_template="<i></i>",
+        js_on_load=(
+            f"const take = () => window.{taker}.take(props.value); watch('value', take); take();"
+        ),
+        elem_id=elem_id,
+        elem_classes="rk-unseen",
+    )
+
+
+def message(**content: Any) -> str:
+    """JSON that differs from the last message, so that the browser notices it."""
+    return json.dumps(content | {"at": time.time_ns()})
 
 
 def masthead() -> str:

@@ -1,6 +1,7 @@
 """What one page is built from: the service and the gallery."""
 
 import functools
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +12,18 @@ import numpy as np
 from rotatek.inputs import request
 from rotatek.page.ask.parting import TOP
 from rotatek.page.ask.settings import columns_of
-from rotatek.page.export import digest
-from rotatek.page.user_errors import refusal
+from rotatek.page.binding import refusal
 from rotatek.service.model_list import Example, presets
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 
 log = logging.getLogger("rotatek")
+
+
+def digest(pixels: np.ndarray) -> str:
+    """What tells one picture from another: SHA-256 of its RGB bytes, and its size."""
+    height, width = pixels.shape[:2]
+    return f"{width}x{height}:{hashlib.sha256(pixels.tobytes()).hexdigest()}"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import markup, plot_transport
 from rotatek.page.binding import AT_ONCE, Shown, Widgets
-from rotatek.page.browser_messages import message_box
-from rotatek.page.user_errors import refusing
+from rotatek.page.markup import message_box
 from viz import Drawing, frontier
 from viz.theme import PlainStyle, Style, percent
 
@@ -119,7 +118,6 @@ def results_part(path: Path, tab: gr.Tab) -> None:
     widgets["table"] = gr.HTML("", js_on_load=None, elem_id="results-table")
     widgets["drawn"] = message_box("results-drawn")
 
-    @refusing
     def shown(model: str | None) -> Shown:
         found = read(path)
         if not found:

@@ -10,15 +10,9 @@ from PIL.Image import Image as Picture
 
 from rotatek import errors
 from rotatek.inputs import request
-from rotatek.page.user_errors import refusal
+from rotatek.page.binding import refusal, refusing
 
-SEEN: Final = (
-    b"\x89PNG",
-    b"\xff\xd8",
-    b"GIF8",
-    b"RIFF",
-    b"BM",
-)  # how files begin that browsers show
+SEEN: Final = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM")  # browsers show such files
 UNSEEN: Final = "unseen"  # the key of a picture's `info`: whether browsers cannot show its file
 
 
@@ -36,7 +30,7 @@ class CheckedUpload:
         """
         if payload is None:
             return None
-        try:
+        with refusing():
             address = (payload.url or "").lower()
             if payload.path is None and address.startswith(("http:", "https:")):
                 raise errors.ImageNotAFile
@@ -46,8 +40,6 @@ class CheckedUpload:
             with Path(payload.path).open("rb") as file:
                 picture.info[UNSEEN] = not file.read(4).startswith(SEEN)
             return picture
-        except Exception as error:
-            raise refusal(error) from None
 
     async def async_move_resource_to_block_cache(
         self, url_or_file_path: str | Path | None

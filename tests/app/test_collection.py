@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import pytest
 
 from rotatek import errors
@@ -87,7 +86,7 @@ def test_nobody_sees_another_visitors_pages(events: CollectionEvents, files: lis
     assert list(events.open(chosen="0,1", session="other")) == []
     shown = ask(events, session="other")
     assert "no pages yet" in shown["status"] and shown["tiles"] == drawing.tiles(Collection())
-    with pytest.raises(gr.Error, match="no pages yet"):
+    with pytest.raises(errors.CollectionEmpty, match="no pages yet"):
         events.save(session="other")
     read(events, files[:1], session="other")
     theirs = events.held.of("other")
@@ -113,7 +112,7 @@ def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str
     stream = events.read(files=files, keep="8", model="tiny", session="me", **FORM)
     for shown in stream:
         if "Read one.png" in shown.get("status", ""):
-            with pytest.raises(gr.Error, match="still being read"):
+            with pytest.raises(errors.CollectionBusy, match="still being read"):
                 ask(events)
             events.stop(session="me")
     assert errors.Stopped.sentence in shown["status"]
@@ -168,5 +167,5 @@ def test_a_damaged_pdf_is_a_sentence(events: CollectionEvents, tmp_path: Path) -
     damaged = tmp_path / "bad.pdf"
     damaged.write_bytes(b"%PDF-1.7\nnothing")
     assert errors.PdfDamaged.sentence in read(events, [str(damaged)])["tiles"]
-    with pytest.raises(gr.Error, match="The PDF is damaged"):
+    with pytest.raises(errors.PdfDamaged, match="The PDF is damaged"):
         AskEvents(events.context).first_page(str(damaged))

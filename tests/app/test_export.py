@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import gradio as gr
 import pytest
 from PIL import Image
 
+from rotatek.errors import SettingError
 from rotatek.inputs.request import open_image
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page import export
 from rotatek.page.ask.answers import cards
-from rotatek.page.ask.export_events import ExportEvents
+from rotatek.page.export import ExportEvents
 from rotatek.page.form import settings_of, values_of
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model, load_examples
@@ -84,7 +84,9 @@ def test_a_link_restores_the_page(pocket: PageContext) -> None:
     asked = {"question": "What & why?", "model": "pocket", "max_new_tokens": 64, "times": 12}
     form = values_of(CHOSEN)
     sent = json.loads(
-        links.share(image, **asked, others=["think", "full"], what_if=["only:1.0"], **form)["sent"]
+        links.share(image=image, **asked, others=["think", "full"], what_if=["only:1.0"], **form)[
+            "sent"
+        ]
     )
     assert "Your own image" not in sent["said"] and len(sent["query"]) < 400
     shown = links.restore("?" + sent["query"] + "&__theme=dark")
@@ -93,7 +95,7 @@ def test_a_link_restores_the_page(pocket: PageContext) -> None:
     assert shown["others"] == ["think", "full"] and settings_of(shown) == CHOSEN
     assert shown["what_if"]["value"] == ["only:1.0"]
     assert "Press Ask for their answers" in shown["status"]
-    own = links.share(Image.new("RGB", (40, 50)), **asked, **form)["sent"]
+    own = links.share(image=Image.new("RGB", (40, 50)), **asked, **form)["sent"]
     assert "Your own image is not part of it" in own and "image=" not in own
 
 
@@ -105,5 +107,5 @@ def test_a_link_restores_the_page(pocket: PageContext) -> None:
 def test_a_link_that_says_nothing_changes_nothing(pocket: PageContext, query: str) -> None:
     assert ExportEvents(pocket).restore(query) == {}
     for bad in ("s=tokens:evil", "a=b&" * 5000):
-        with pytest.raises(gr.Error, match=r"tokens must be one of|that this page has made"):
+        with pytest.raises(SettingError, match=r"tokens must be one of|that this page has made"):
             ExportEvents(pocket).restore("?" + bad)

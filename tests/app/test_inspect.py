@@ -3,9 +3,9 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
-import gradio as gr
 import numpy as np
 import pytest
 from PIL import Image
@@ -104,10 +104,10 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
     prefill(vlm, vlm.embed(prompt), plain)
     for layer, head in np.ndindex(trace.shape):
         if head == trace.heads(layer):
-            for changed in (events.redraw, events.step_through):
-                shows = ("energy",) if changed is events.redraw else ()
-                with pytest.raises(gr.Error, match="head must be a number below 1, as layer"):
-                    changed(run, *shows, layer, head, 0, **form())
+            drawn = partial(events.redraw, run, "energy"), partial(events.step_through, run)
+            for changed in drawn:
+                with pytest.raises(SettingError, match="head must be a number below 1, as layer"):
+                    changed(layer, head, 0, **form())
             continue
         keys = plain.layers[layer].keys[0, head, prompt.visual[0]]
         view = present(events.view_of(run, (layer, head, 0), form()))

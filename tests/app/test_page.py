@@ -91,7 +91,10 @@ def test_missing_weights_are_a_sentence_in_the_log_and_on_the_page(
     site = PageContext(Service([Model("tiny", "Tiny", "nowhere")], make))
     site.prepare()
     assert f"not ready: {WeightsMissing.sentence}" in caplog.text
-    asked = AskEvents(site).ask(image, "Which?", "tiny", 4, 5, **values_of(CHOSEN))
+    asked = AskEvents(site).ask(
+        image=image, question="Which?", model="tiny", max_new_tokens=4, times=5,
+        **values_of(CHOSEN),
+    )  # fmt: skip
     with pytest.warns(UserWarning, match="weights were not found"):
         *_, last = asked
     assert "weights were not found" in last["status"]

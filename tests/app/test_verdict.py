@@ -1,5 +1,7 @@
 """The one sentence and the one number of a column, and its words."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -74,9 +76,9 @@ CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25)
 
 
 def asking(
-    site: PageContext, run: Run | None, image: Image.Image | None, **change: object
+    site: PageContext, run: Run | None, image: Image.Image | None, **change: Any
 ) -> list[dict]:
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "run": run, "image": image, "question": "Which?", "session": "me", "model": "tiny",
         "max_new_tokens": 4, "times": 5,
     }  # fmt: skip

@@ -5,7 +5,7 @@ Handlers take values of widgets by name and return what they change by name (`pa
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,18 +22,10 @@ from rotatek.page import markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.parting import TOP
 from rotatek.page.ask.settings import columns_of
-from rotatek.page.binding import (
-    AT_ONCE,
-    MODEL_WORK,
-    QUIET,
-    Shown,
-    Widgets,
-    in_order,
-)
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, in_order, refusal
 from rotatek.page.form import sampling_of, settings_of
 from rotatek.page.page_context import PageContext
 from rotatek.page.upload import UNSEEN
-from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
@@ -49,72 +41,36 @@ class AskEvents:
     def __init__(self, context: PageContext) -> None:
         self.context = context
 
-    @refusing
-    def ask(
-        self,
-        image: Picture | None,
-        question: str,
-        model: str,
-        max_new_tokens: int,
-        times: float,
-        others: Sequence[str] = (),
-        what_if: Sequence[str] = (),
-        session: str | None = None,
-        temperature: float = 0.0,
-        seed: float | None = None,
-        **form: Any,
-    ) -> Iterator[Shown]:
-        """Stream every column; `form` holds the settings as `settings_of` takes them."""
-        columns = columns_of(settings_of(form), times, others, what_if)
-        service = self.context.service
+    def ask(self, session: str | None = None, **asked: Any) -> Iterator[Shown]:
+        """Stream every column; `asked` has the widgets' values, the settings among them."""
+        several = (asked.get(name, ()) for name in ("others", "what_if"))
+        columns = columns_of(settings_of(asked), asked["times"], *several)
+        service, model = self.context.service, asked["model"]
         asking = partial(
-            service.ask, model, image, question, columns, max_new_tokens, session,
-            talk=True, sampling=sampling_of(temperature, seed), alternatives=TOP,
+            service.ask, model, asked["image"], asked["question"], columns,
+            asked["max_new_tokens"], session, talk=True, alternatives=TOP,
+            sampling=sampling_of(asked.get("temperature"), asked.get("seed")),
         )  # fmt: skip
-        loading = service.loading(model, session)
-        return self._stream(asking, "Looking at the image…", loading)
+        return self._stream(asking, "Looking at the image…", service.loading(model, session))
 
-    @refusing
     def halt(self, run: Run | None, session: str | None = None) -> None:
         """End what runs, because the same visitor is about to ask again; a conversation goes on."""
         if run is not None and run.previous is None:
             self.context.service.replace_run(session)
 
-    @refusing
-    def again(
-        self,
-        run: Run | None,
-        image: Picture | None,
-        question: str,
-        model: str,
-        max_new_tokens: int,
-        times: float,
-        others: Sequence[str] = (),
-        what_if: Sequence[str] = (),
-        session: str | None = None,
-        temperature: float = 0.0,
-        seed: float | None = None,
-        **form: Any,
-    ) -> Iterator[Shown]:
+    def again(self, run: Run | None, session: str | None = None, **asked: Any) -> Iterator[Shown]:
         """`ask` under moved sliders, where there is an answer to renew; a conversation stays as it
         is, because its caches would be lost."""
-        if run is None or image is None or not question.strip():
-            return iter(())
+        if run is None or asked["image"] is None or not asked["question"].strip():
+            return
         if run.previous is not None:
-            return iter([{"status": markup.line(IN_TALK)}])
-        return self._remembering(run, self.ask(
-            image, question, model, max_new_tokens, times, others, what_if, session, temperature,
-            seed, **form,
-        ))  # fmt: skip
-
-    def _remembering(self, earlier: Run, asked: Iterator[Shown]) -> Iterator[Shown]:
-        """The same, with what was measured of the same uncompressed answer."""
-        for shown in asked:
-            if (run := shown.get("run")) is not None:
-                run.recall(earlier)
+            yield {"status": markup.line(IN_TALK)}
+            return
+        for shown in self.ask(session, **asked):
+            if (new := shown.get("run")) is not None:
+                new.recall(run)  # what was measured of the same uncompressed answer
             yield shown
 
-    @refusing
     def follow(
         self,
         run: Run | None,
@@ -168,7 +124,6 @@ class AskEvents:
         on_cpu = self.context.service.engine(run.model).vlm.device.type == "cpu"
         return answers.cards(run, on_cpu=on_cpu) | {"status": answers.status(run)}
 
-    @refusing_stream
     def greet(self, session: str | None = None) -> Iterator[Shown]:
         """The first example's answers, unless the visitor has asked before the model was loaded."""
         service = self.context.service
@@ -188,31 +143,26 @@ class AskEvents:
         count = None if filled is None else filled.visual_tokens
         yield self._shown(run) | {"run": run, "count": count}
 
-    @refusing
     def forget(self, session: str | None = None) -> Shown:
         """Another image: free the caches of the last answer."""
         self.context.service.conversations.drop(session or "")
         return {"follow": gr.update(visible=False)}
 
-    @refusing
     def stop(self, session: str | None = None) -> None:
         """End the visitor's run within one token."""
         self.context.service.stop(session)
 
-    @refusing
     def count(self, image: Picture | None, model: str) -> Shown:
         """Visual tokens of an image to the chosen model, or None."""
         service = self.context.service
         return {"count": None if image is None else service.visual_tokens(model, image)}
 
-    @refusing
     def upload(self, image: Picture | None) -> Shown:
         """A picture of a format that browsers cannot show, as one that they can; no questions are
         suggested about it."""
         shown: Shown = {"suggestions": gr.update(visible=False)}
         return shown | ({"image": image} if image is not None and image.info.get(UNSEEN) else {})
 
-    @refusing
     def first_page(self, pdf: str | None) -> Shown:
         """A PDF's first page as the picture."""
         if pdf is None:
@@ -226,7 +176,6 @@ class AskEvents:
                 said += " The Collection tab asks all of them."
         return {"image": page.image, "status": markup.line(said)}
 
-    @refusing
     def choose(self, number: int) -> Shown:
         """A picture of the gallery."""
         example = self.context.examples[number]
@@ -243,7 +192,6 @@ def _idle(goes_on: bool | None) -> Shown:
     return shown
 
 
-@refusing
 def highlights(run: Run | None) -> Shown:
     """A message to the script of the attention of every finished column: rows, columns, steps, and
     cells [steps, rows * columns] in base64; they are those of the first image."""

@@ -16,7 +16,6 @@ from rotatek.methods.settings import Settings
 from rotatek.methods.shares import channels_kept, tokens_kept
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets
 from rotatek.page.form import settings_of, shown_fields, values_of
-from rotatek.page.user_errors import refusing
 from rotatek.service.model_list import presets
 from rotatek.service.run import Run
 from viz.theme import percent
@@ -134,7 +133,6 @@ def dropped(settings: Settings) -> str:
     return ", ".join(parts) or method.form or "nothing dropped"
 
 
-@refusing
 def read(times: float, count: int | None, run: Run | None, **form: Any) -> Shown:
     """What the settings keep, in words."""
     layers = run.trace.layers if run is not None and run.trace is not None else ()
@@ -142,7 +140,6 @@ def read(times: float, count: int | None, run: Run | None, **form: Any) -> Shown
     return readings(settings_of(form), times, count, width)
 
 
-@refusing
 def choose_methods(tokens: str, channels: str) -> Shown:
     """Show the options of the chosen methods, and no others."""
     methods = {"tokens": tokens, "channels": channels}
@@ -153,7 +150,6 @@ def choose_methods(tokens: str, channels: str) -> Shown:
     }
 
 
-@refusing
 def preset(preset: str) -> Shown:
     """A budget of the paper, or a method's own form."""
     return values_of(presets()[preset])
@@ -161,7 +157,7 @@ def preset(preset: str) -> Shown:
 
 def wire_settings(widgets: Widgets) -> None:
     """Readings follow the controls, methods show their options, presets set them all."""
-    form = [widgets[name] for name in widgets.settings]
+    form = [widgets[name] for name in widgets.groups["form"]]
     changed = [widget.change for widget in (*form, *map(widgets.get, ("times", "count", "run")))]
     last = AT_ONCE | {"trigger_mode": "always_last"}
     widgets.listen(changed, read, "tokens_reading channels_reading times_reading", **last)
@@ -170,4 +166,4 @@ def wire_settings(widgets: Widgets) -> None:
     widgets.listen(chosen, choose_methods, " ".join(further), **AT_ONCE)
     moved = [widget.input for widget in form]
     gr.on(moved, None, None, widgets["preset"], js="() => null", **QUIET)
-    widgets.listen(widgets["preset"].input, preset, " ".join(widgets.settings), **QUIET)
+    widgets.listen(widgets["preset"].input, preset, " ".join(widgets.groups["form"]), **QUIET)

@@ -14,13 +14,13 @@ from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import REGISTRIES
-from rotatek.page import markup
-from rotatek.page.ask import answers, export_events
+from rotatek.page import export, markup
+from rotatek.page.ask import answers
 from rotatek.page.ask.settings import RIVALS, readings
 from rotatek.page.binding import Widgets
-from rotatek.page.browser_messages import message_box
 from rotatek.page.form import Field, shown_fields, values_of
-from rotatek.page.links import LEAST_TIMES, MOST_TIMES
+from rotatek.page.links import KEYS, LEAST_TIMES, MOST_TIMES
+from rotatek.page.markup import message_box
 from rotatek.page.page_context import PageContext
 from rotatek.page.upload import image_box
 from rotatek.service.model_list import presets
@@ -136,7 +136,8 @@ def _add_answers(widgets: Widgets, renews: bool) -> None:
     """
     start = next(iter(presets().values()))
     fields, values, said = shown_fields(), values_of(start), readings(start)
-    widgets.settings = (*REGISTRIES, *fields)
+    widgets.groups["form"] = (*REGISTRIES, *fields)
+    widgets.groups["asked"] = (*KEYS, *REGISTRIES, *fields)
     widgets["status"] = gr.HTML(markup.line(""), elem_id="status")
     empty = answers.cards(None, on_cpu=False)
 
@@ -225,9 +226,7 @@ def add_export(widgets: Widgets) -> None:
                 "Copy a link to these settings", size="sm", elem_id="export-link"
             )
         gr.HTML('<p class="rk-said" role="status"></p>', js_on_load=None, elem_id="export-said")
-        widgets["code"] = gr.HTML(
-            export_events.code_of(None), js_on_load=None, elem_id="export-code"
-        )
+        widgets["code"] = gr.HTML(export.code_of(None), js_on_load=None, elem_id="export-code")
     widgets["sent"] = message_box("sent", "rotatekExport")
     widgets["address"] = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
 

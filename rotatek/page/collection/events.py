@@ -24,7 +24,6 @@ from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.events import look_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
-from rotatek.page.browser_messages import message
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
 from rotatek.page.collection.visitors import (
@@ -37,8 +36,8 @@ from rotatek.page.collection.visitors import (
 from rotatek.page.collection.widgets import settings_kept
 from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
+from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext
-from rotatek.page.user_errors import refusing, refusing_stream
 
 BATCH: Final = 16  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
@@ -53,7 +52,6 @@ class CollectionEvents:
     def __init__(self, context: PageContext, bounds: Bounds | None = None) -> None:
         self.context, self.bounds, self.held = context, bounds or Bounds(), Collections()
 
-    @refusing_stream
     def read(
         self,
         files: Sequence[str] | None,
@@ -80,7 +78,6 @@ class CollectionEvents:
         yield {"files": None}
         yield from self._working(collection, model, session, work)
 
-    @refusing_stream
     def ask_all(
         self, question: str, max_new_tokens: int, session: str | None = None
     ) -> Iterator[Shown]:
@@ -178,7 +175,6 @@ class CollectionEvents:
             "csv": gr.update(interactive=bool(drawing.ranked(collection))),
         }
 
-    @refusing_stream
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
         """Show a page large with its answer, then where each of its words attended."""
         collection = self.held.of(session)
@@ -213,7 +209,6 @@ class CollectionEvents:
             return None
         return look.pieces, look_of(look.grids[0], look.attention)
 
-    @refusing
     def save(self, session: str | None = None) -> Shown:
         """The table as a file."""
         collection = self.held.of(session)
@@ -236,14 +231,12 @@ class CollectionEvents:
             ))  # fmt: skip
         return csv_of(rows)
 
-    @refusing
     def clear(self, session: str | None = None) -> Shown:
         """Empty the collection, and end what runs."""
         self.context.service.stop(_key(session))
         self.held.drop(session or "")
         return self._idle(Collection(), "")
 
-    @refusing
     def stop(self, session: str | None = None) -> None:
         """End what the visitor waits for, within one token."""
         self.context.service.stop(_key(session))

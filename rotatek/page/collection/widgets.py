@@ -8,9 +8,9 @@ from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import STORED, Settings
 from rotatek.page import markup
 from rotatek.page.binding import Widgets
-from rotatek.page.browser_messages import message_box
 from rotatek.page.collection import drawing
 from rotatek.page.collection.visitors import Bounds, Collection
+from rotatek.page.markup import message_box
 
 SAID: Final = (
     "Drop receipts, slides or a PDF. Each page is read once, without a question, and kept "
@@ -28,8 +28,9 @@ def add_collection(page: Widgets, bounds: Bounds) -> Widgets:
     the page that was clicked; sent and opened are messages to `assets/page.js`: a file to save, and
     the page to show large.
     """
-    widgets = Widgets({name: page[name] for name in ("model", "max_new_tokens", *page.settings)})
-    widgets.settings = page.settings
+    form = page.groups["form"]
+    widgets = Widgets({name: page[name] for name in ("model", "max_new_tokens", *form)})
+    widgets.groups["form"] = form
     gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
     with gr.Row(elem_id="collection"):
         with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):

@@ -15,11 +15,9 @@ from rotatek.page.form import settings_of
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.drawings import Place, View
 from rotatek.page.inspect.widgets import marked_answer
-from rotatek.page.user_errors import refusing
 from rotatek.service.run import Run
 
 
-@refusing
 def overview(run: Run | None) -> Shown:
     """What a new run changes: the ends of the sliders, the bytes, the kept tokens, the image."""
     trace = None if run is None else run.trace
@@ -47,7 +45,6 @@ def frame_slider(trace: Trace) -> Any:
     return gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1)
 
 
-@refusing
 def redraw(
     run: Run | None,
     map_shows: str,
@@ -65,7 +62,6 @@ def redraw(
     return {"drawn": plot_transport.payload(drawn)}
 
 
-@refusing
 def step_through(
     run: Run | None,
     layer: float,
@@ -126,7 +122,6 @@ def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod
     return settings_of({**form, "channels": CHANNELS.default.name}).channels, chosen
 
 
-@refusing
 def choose_cell(cell: str) -> Shown:
     """A click on the map, as "layer,head,time"."""
     parts = cell.split(",")
@@ -144,7 +139,7 @@ def wire_inspect(widgets: Widgets, finished: Iterable[Any]) -> None:
         finished: events after which a run is complete.
     """
     w = widgets
-    channels = [name for name in w.settings if name in {"channels", *CHANNELS.options()}]
+    channels = [name for name in w.groups["form"] if name in {"channels", *CHANNELS.options()}]
     moved = [w[name].change for name in ("run", "layer", "head", "map_shows", *channels)]
     w.listen(moved, redraw, "drawn", **DRAWING)
     stepped = [w[name].change for name in ("run", "step", "frame")]

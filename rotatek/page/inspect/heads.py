@@ -13,11 +13,10 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.page import markup, plot_transport
 from rotatek.page.ask.settings import MOST_HEADS, boxes
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, refusal
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.events import view_of
 from rotatek.page.page_context import PageContext
-from rotatek.page.user_errors import refusal, refusing, refusing_stream
 from rotatek.service.run import Run
 from viz.theme import percent
 
@@ -35,7 +34,6 @@ class HeadEvents:
     def __init__(self, context: PageContext) -> None:
         self.context = context
 
-    @refusing_stream
     def measure(
         self,
         run: Run | None,
@@ -85,17 +83,14 @@ class HeadEvents:
                 if one.head + 1 == view.trace.heads(one.layer) and count < total:
                     yield shown_damage(view, _progress(count, total))
 
-    @refusing
     def stop(self, session: str | None = None) -> None:
         """End the measurement within one head."""
         self.context.service.stop(f"{session or ''}/damage")
 
-    @refusing
     def leave_whole(self, layer: float, head: float, what_if: Sequence[str]) -> Shown:
         """A column where this head is left whole, with those that were chosen before."""
         return _chosen("leave", layer, head, what_if)
 
-    @refusing
     def compress_only(self, layer: float, head: float, what_if: Sequence[str]) -> Shown:
         """A column where this head alone is compressed, with those that were chosen before."""
         return _chosen("only", layer, head, what_if)

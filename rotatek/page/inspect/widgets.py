@@ -7,8 +7,8 @@ import gradio as gr
 
 from rotatek.page.ask.widgets import slider
 from rotatek.page.binding import Widgets
-from rotatek.page.browser_messages import message_box
 from rotatek.page.inspect.drawings import mask_frames
+from rotatek.page.markup import message_box
 from rotatek.page.plot_transport import rows_of, sheet
 from viz.head_heatmap import QUANTITIES
 
