@@ -50,7 +50,7 @@ def window_attention_plain(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
     scores = (query @ seen.keys.to(kind).mT).mul_(d**-0.5)  # [B, Hkv, G W, N]
     scores.masked_fill_(~live[:, None, None], float("-inf"))
     if seen.text is not None:
-        scores = torch.cat([scores, _text_scores(query, seen.text, seen.alive) * d**-0.5], -1)
+        scores = torch.cat([scores, text_scores(query, seen.text, seen.alive) * d**-0.5], -1)
     weights = scores.softmax(-1).masked_fill_(~alive, 0.0).nan_to_num_(0.0)
     visual, values = weights[..., :N], seen.values.to(kind)
     out = visual @ values
@@ -86,7 +86,7 @@ def _spread(squared: Tensor, values: Tensor, out: Tensor, metric: Tensor | None)
     return (own + rest.sum((2, 3))).clamp(min=0)
 
 
-def _text_scores(query: Tensor, text: Text, window: Tensor) -> Tensor:
+def text_scores(query: Tensor, text: Text, window: Tensor) -> Tensor:
     """Products [B, Hkv, G W, M] with the text, -inf behind each query: the window is its last part.
 
     query: [B, Hkv, G W, d].

@@ -18,7 +18,6 @@ from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
 from rotatek.methods.tokens.base import TokenPruner
-from rotatek.methods.tokens.by_head import HeadPruner, taken
 
 
 class Recorder(Protocol):
@@ -58,8 +57,8 @@ class PrefillCompressor:
         """
         if self.recorder is not None:
             self.recorder.record(states)
-        if isinstance(self.pruner, HeadPruner) and seen is states:
-            seen = taken(self.pruner, seen)
+        if self.pruner is not None and self.pruner.stage == "cache" and seen is states:
+            seen = self.pruner.stored(seen)
         self.waiting.append((layer, seen))
         self.unfinished = True
         most = self.method.together

@@ -46,7 +46,7 @@ from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import BASELINE, USUAL, Settings
-from rotatek.methods.tokens.keep_all import KeepAll
+from rotatek.methods.tokens.base import KeepAll
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 

@@ -14,7 +14,7 @@ from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.options import Method, Option, flat, options_of
 from rotatek.methods.registry import Registry
 from rotatek.methods.tokens import TOKENS, TokenPruner
-from rotatek.methods.tokens.keep_all import KeepAll
+from rotatek.methods.tokens.base import KeepAll
 
 REGISTRIES: Final[Mapping[str, Registry]] = MappingProxyType(
     {"tokens": TOKENS, "channels": CHANNELS}

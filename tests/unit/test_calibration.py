@@ -11,7 +11,7 @@ from rotatek.engine.decode import prefill
 from rotatek.errors import CalibrationUnusable
 from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import Calibrator
-from rotatek.methods.rotation.stored_bases import load_bases
+from rotatek.methods.rotation import load_bases
 from rotatek.methods.settings import Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import EVERY

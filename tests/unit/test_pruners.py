@@ -147,7 +147,9 @@ def plain_pool(votes: list[float]) -> list[float]:
 @pytest.mark.parametrize("keep", [0.05, 0.3, 1.0])
 def test_snapkv_keeps_the_best_of_each_head(keep: float) -> None:
     layer = states()
-    kept = SnapKV(keep).kept_by_head(layer, SnapKV(keep).counts(layer.lengths))
+    counts = torch.tensor([max(1, round(keep * length)) for length in LENGTHS])
+    kept = SnapKV(keep).kept_by_head(layer, counts)
+    assert SnapKV(keep).stored(layer).lengths.tolist() == counts.tolist()
     for sample, length in enumerate(LENGTHS):
         for head in range(HEADS):
             votes = plain_pool(plain_attention(layer, sample, head))

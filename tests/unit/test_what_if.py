@@ -14,8 +14,8 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.tokens.base import KeepAll
 from rotatek.methods.tokens.fastv import FastV
-from rotatek.methods.tokens.keep_all import KeepAll
 from tests.fixtures import tokens_of
 from tests.tiny import tiny_qwen
 

@@ -30,7 +30,7 @@ from rotatek.methods.channels.rebuilt import (
     value_bits_option,
 )
 from rotatek.methods.options import choice, option
-from rotatek.methods.rotation.stored_bases import load_bases
+from rotatek.methods.rotation import load_bases
 
 BITS: Final = ("2", "3", "4")
 GROUP: Final = 128  # channels that share a scale

@@ -42,7 +42,7 @@ from rotatek.methods.channels.bits import (
 )
 from rotatek.methods.channels.store import Store
 from rotatek.methods.options import choice, option, options_of
-from rotatek.methods.rotation.stored_bases import load_bases
+from rotatek.methods.rotation import load_bases
 from rotatek.methods.shares import channels_kept
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
@@ -326,4 +326,4 @@ def _top_basis(
         matrix = rotation.weighted(covariance, sigma)
         return layers.cached((what, k, solver), lambda: rotation.printed_basis(matrix, k))
     top = rotation.top_basis
-    return layers.cached((what, k, solver), lambda: top(covariance, k, solver, sigma))
+    return layers.cached((what, k, solver), lambda: top(covariance, k, sigma))

@@ -3,11 +3,10 @@
 from typing import Final
 
 from rotatek.methods.registry import Registry
-from rotatek.methods.tokens.base import TokenPruner, View
+from rotatek.methods.tokens.base import KeepAll, TokenPruner, View
 from rotatek.methods.tokens.dart import DART
 from rotatek.methods.tokens.divprune import DivPrune
 from rotatek.methods.tokens.fastv import FastV
-from rotatek.methods.tokens.keep_all import KeepAll
 from rotatek.methods.tokens.pyramiddrop import PyramidDrop
 from rotatek.methods.tokens.random import Random
 from rotatek.methods.tokens.snapkv import SnapKV

@@ -5,7 +5,7 @@ A pruner is one file with a frozen dataclass: its fields are its options
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from rotatek.bridge.row_layout import Layout
 from rotatek.errors import SettingError
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.options import Method, option, options_of
+from rotatek.methods.rotation import token_mask
 
 Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
@@ -78,8 +80,7 @@ class TokenPruner(Method):
     Class attributes, besides those of `Method`:
         stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
             `layer`); "encoder" (drops before it, by `reduce` on the vision tower's output); or
-            "cache" (drops no computed token, but each layer stores fewer: see
-            `rotatek.methods.tokens.by_head`).
+            "cache" (drops no computed token, but each layer stores fewer, by `kept_by_head`).
         of_paper: whether the RotateK paper's tables have it.
         caution: a warning for later questions; or nothing.
     """
@@ -133,6 +134,36 @@ class TokenPruner(Method):
             kept [n] bool, and states [n, h], some of which may be merged from several.
         """
         raise NotImplementedError
+
+    def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
+        """At a cache stage: which visual tokens of a layer each head stores, [B, Hkv, N] bool, all
+        heads as many; counts: [B] how many."""
+        raise NotImplementedError
+
+    def stored(self, states: LayerStates) -> LayerStates:
+        """At a cache stage: the tokens of one layer that stay, of each head, in order: the share
+        `keep`, and at least one unless there are none."""
+        lengths = (states.lengths.double() * self.kept_share).round().long().clamp(min=1)
+        kept = self.kept_by_head(states, torch.minimum(lengths, states.lengths).long())
+        lengths = kept[:, 0].sum(-1, dtype=torch.int32)
+        order = kept.long().argsort(dim=-1, descending=True, stable=True)[..., : int(lengths.max())]
+        alive = token_mask(lengths, order.shape[-1])[:, None, :, None]
+        index = order[..., None].expand(*order.shape, states.keys.shape[-1])
+        keys, values = (
+            part.gather(2, index).masked_fill(~alive, 0) for part in (states.keys, states.values)
+        )
+        return replace(states, keys=keys, values=values, lengths=lengths, made={})
+
+
+@dataclass(frozen=True)
+class KeepAll(TokenPruner):
+    """Every visual token stays."""
+
+    name: ClassVar[str] = "none"
+    label: ClassVar[str] = "All tokens"
+    summary: ClassVar[str] = "Every visual token stays."
+    stage: ClassVar[Stage] = "nowhere"
+    marker: ClassVar[str] = "circle"
 
 
 def keep_option() -> Any:

@@ -11,35 +11,43 @@ from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool1d
 
+from kernels.window_attention_reference import text_scores
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.rotation import token_mask
-from rotatek.methods.tokens.base import keep_option
-from rotatek.methods.tokens.by_head import HeadPruner, pooled, window_attention
+from rotatek.methods.tokens.base import Stage, TokenPruner, keep_option
 
-KERNEL: Final = 7  # neighbours that are pooled
-
-
-def worth(states: LayerStates) -> Tensor:
-    """The score of each head's tokens, [B, Hkv, N]; -1 beyond each length."""
-    alive = token_mask(states.lengths, states.keys.shape[2])[:, None]
-    return pooled(window_attention(states), KERNEL).masked_fill(~alive, -1.0)
+KERNEL: Final = 7  # neighbours that are pooled, so that tokens beside a chosen one stay, too
 
 
-def best(scores: Tensor, counts: Tensor) -> Tensor:
-    """Bool in the shape of scores [..., N]: the `counts` [...] largest of each row."""
-    rank = scores.argsort(dim=-1, descending=True, stable=True)
-    first = torch.arange(scores.shape[-1], device=scores.device) < counts[..., None]
-    return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, rank, first)
+def window_attention(states: LayerStates) -> Tensor:
+    """[B, Hkv, N] float32: the attention that the window's queries give each visual token.
+
+    The softmax includes the text that a query sees. The mean is over the real queries of the window
+    and over a group's heads.
+    """
+    (_, heads, N, d), alive = states.keys.shape, states.window_alive
+    query = states.queries.float().unflatten(1, (heads, -1)).flatten(2, 3)  # [B, Hkv, G W, d]
+    live = token_mask(states.lengths, N)[:, None, None]
+    scores = (query @ states.keys.float().mT).masked_fill(~live, float("-inf"))
+    if states.text is not None:
+        scores = torch.cat([scores, text_scores(query, states.text, alive)], -1)
+    weights = (scores * d**-0.5).softmax(-1)[..., :N].nan_to_num(0.0)
+    weights = weights.unflatten(2, (-1, alive.shape[1])).masked_fill(
+        ~alive[:, None, None, :, None], 0.0
+    )
+    return weights.sum(3).mean(2) / alive.sum(1).clamp(min=1)[:, None, None]
 
 
 @dataclass(frozen=True)
-class SnapKV(HeadPruner):
+class SnapKV(TokenPruner):
     """Prunes what a layer stores, head by head."""
 
     name: ClassVar[str] = "snapkv"
     label: ClassVar[str] = "SnapKV"
     summary: ClassVar[str] = "Each head stores only what the question's last words look at."
+    stage: ClassVar[Stage] = "cache"
     colour: ClassVar[str] = "#5490fc"
     marker: ClassVar[str] = "cross"
     caution: ClassVar[str] = (
@@ -50,5 +58,10 @@ class SnapKV(HeadPruner):
     keep: float = keep_option()
 
     def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
-        """As many in every head."""
-        return best(worth(states), counts[:, None].expand(-1, states.keys.shape[1]))
+        """Those of most attention, as many in every head."""
+        alive = token_mask(states.lengths, states.keys.shape[2])[:, None]
+        seen = max_pool1d(window_attention(states), KERNEL, stride=1, padding=KERNEL // 2)
+        seen = seen.masked_fill(~alive, -1.0)
+        rank = seen.argsort(dim=-1, descending=True, stable=True)
+        first = torch.arange(seen.shape[-1], device=seen.device) < counts[:, None, None]
+        return torch.zeros_like(seen, dtype=torch.bool).scatter_(-1, rank, first.expand_as(rank))
