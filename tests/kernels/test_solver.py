@@ -9,7 +9,7 @@ from torch import Tensor
 from kernels.covariance import covariance, project, weigh
 from kernels.solver import subspace
 from rotatek.methods import rotation
-from rotatek.methods.rotation import SIGMA_FLOOR, solvers
+from rotatek.methods.rotation import SIGMA_FLOOR
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 D = 128
@@ -143,14 +143,14 @@ def test_axes_found_a_block_after_the_other_serve_as_well_as_eigenvectors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every group of 16 holds what eigenvectors would, and its columns are all but uncorrelated."""
-    monkeypatch.setattr(solvers, "solve", lambda _, matrices, *rest: subspace(matrices, *rest))
+    monkeypatch.setattr(rotation, "solve", lambda _, matrices, *rest: subspace(matrices, *rest))
     d, generator = 80, torch.Generator().manual_seed(0)
     states = torch.randn(3, 200, d, generator=generator) * 10.0 ** -torch.linspace(0, 2, d)
     turned = states @ torch.linalg.qr(torch.randn(d, d, generator=generator))[0]
     matrices = turned.mT @ turned
     matrices[2] = 0
     matrices[1, :, 0] = float("nan")
-    basis, energy = (part.cpu() for part in solvers.ordered_basis(matrices.to(DEVICE), d))
+    basis, energy = (part.cpu() for part in rotation.ordered_basis(matrices.to(DEVICE), d))
     assert slip(basis) <= ORTHONORMAL
     exact = torch.linalg.eigvalsh(matrices[0].double()).flip(-1).float()
     most = 1.05 if DEVICE == "cpu" else 1.06  # 1.053 on an H200
@@ -190,7 +190,7 @@ def test_few_or_bad_tokens_leave_a_finite_basis(tokens: int, bad: float | None) 
     if bad is not None:
         keys[0, 0, 0, 5] = bad
     _, found = rotation.centred_covariance(keys, torch.tensor([tokens]))
-    basis = rotation.top_basis(found, 8, "subspace")
+    basis = rotation.top_basis(found, 8)
     assert basis.isfinite().all() and slip(basis) <= ORTHONORMAL
 
 
