@@ -22,7 +22,7 @@ from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.pools import Copy, Shift
 from rotatek.engine.row_group import RowGroup, key_of
-from rotatek.engine.row_group_layer import LayerRows, RowGroupLayer, layer_rows_of
+from rotatek.engine.row_group_layer import LayerRow, RowGroupLayer, layer_row_of
 from rotatek.engine.state_rows import StateRows
 from rotatek.models.memory import is_out_of_memory
 
@@ -115,13 +115,13 @@ class RunningBatch(RewindableCache):
         *,
         reserve: bool = True,
         growth: float = 1.0,
-    ) -> list[list[int]]:
+    ) -> list[int]:
         """Take over filled caches, which are empty afterwards.
 
         Where memory runs out meanwhile, the batch and the caches are unchanged.
 
         Args:
-            caches: compressed or plain; of one sample each, or of several.
+            caches: compressed or plain, of one sample each.
             tokens: that each row may add.
             watchers: recorders of each cache's queries.
             reserve: whether to reserve capacity for `tokens` at once.
@@ -129,15 +129,13 @@ class RunningBatch(RewindableCache):
                 large enough for these too where memory allows, so that it moves seldom.
 
         Returns:
-            The numbers of each cache's rows.
+            The numbers of the rows.
         """
-        pieces = [[layer_rows_of(layer, tokens) for layer in key_layers(cache)] for cache in caches]
+        pieces = [[layer_row_of(layer, tokens) for layer in key_layers(cache)] for cache in caches]
         keys = [key_of(own) for own in pieces]
-        if not self._groups.keys() >= set(keys):
-            self._drop_empty()  # a graph has to be captured again anyway
         try:
             for key in dict.fromkeys(keys):
-                alike = [own for own, mine in zip(pieces, keys, strict=True) if mine == key]
+                alike = [own for own, one in zip(pieces, keys, strict=True) if one == key]
                 self._fit(key, alike, tokens if reserve else 0, growth if self.static else 1.0)
             rows = sum(group.size for group in self._groups.values())
             self.moved += self._states.fit(state_layers(caches[0]), rows)
@@ -147,20 +145,15 @@ class RunningBatch(RewindableCache):
             self._order()
             raise
         numbers = self._add(keys, pieces)
-        for mine, seeing in zip(numbers, watchers, strict=False):
-            self._watching |= dict.fromkeys(mine, seeing) if seeing else {}
-        states = {
-            number: (state_layers(cache), row)
-            for cache, mine in zip(caches, numbers, strict=True)
-            for row, number in enumerate(mine)
-        }
-        self._order(states)
+        for number, seeing in zip(numbers, watchers, strict=False):
+            self._watching |= {number: seeing} if seeing else {}
+        self._order(dict(zip(numbers, map(state_layers, caches), strict=True)))
         for cache in caches:
             _strip(cache)
         return numbers
 
     def _fit(
-        self, key: Hashable, alike: Sequence[Sequence[LayerRows]], room: int, growth: float
+        self, key: Hashable, alike: Sequence[Sequence[LayerRow]], room: int, growth: float
     ) -> None:
         """Capacity in every layer for caches of one form."""
         for factor in dict.fromkeys((growth, 1.0)):
@@ -178,20 +171,16 @@ class RunningBatch(RewindableCache):
             for layer, slots in zip(key_layers(self), group.slots, strict=True):
                 layer.groups.append(slots)
 
-    def _add(
-        self, keys: Sequence[Hashable], pieces: Sequence[Sequence[LayerRows]]
-    ) -> list[list[int]]:
-        """Give the rows of every cache numbers and indices, and copy their tensors there."""
+    def _add(self, keys: Sequence[Hashable], pieces: Sequence[Sequence[LayerRow]]) -> list[int]:
+        """Give every cache a number and an index, and copy its tensors there."""
         numbers, copies, shifts = [], list[Copy](), list[Shift]()
         for key, own, seen in zip(keys, pieces, _real_lengths(pieces), strict=True):
-            count = len(own[0].lengths)
-            mine = list(range(self._number, self._number + count))
-            to_copy, to_shift = self._groups[key].add(own, seen, mine)
+            to_copy, to_shift = self._groups[key].add(own, seen, self._number)
             copies += to_copy
             shifts += to_shift
-            self._number += count
-            self._logical |= dict.fromkeys(mine, own[0].logical - self._steps)
-            numbers.append(mine)
+            self._logical[self._number] = own[0].logical - self._steps
+            numbers.append(self._number)
+            self._number += 1
         if copies:
             torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
         if shifts:
@@ -220,7 +209,7 @@ class RunningBatch(RewindableCache):
         for number, cache in (into or {}).items():
             self._restore(number, cache)
         for group in list(self._groups.values()):
-            if gone.isdisjoint(group.places):
+            if gone.isdisjoint(group.numbers):
                 continue
             if self.static and not group.apart:
                 group.forget(gone)
@@ -237,8 +226,8 @@ class RunningBatch(RewindableCache):
     def _restore(self, number: int, cache: Cache) -> None:
         """Give one row back to the cache it came from."""
         self._states.give(number, state_layers(cache))
-        group = next(group for group in self._groups.values() if number in group.places)
-        place, logical = group.places.index(number), self._logical[number] + self._steps
+        group = next(group for group in self._groups.values() if number in group.numbers)
+        place, logical = group.numbers.index(number), self._logical[number] + self._steps
         for held, slots in zip(key_layers(cache), group.slots, strict=True):
             store, text = slots.restored(place)
             if isinstance(cache, RotateKCache):
@@ -246,7 +235,7 @@ class RunningBatch(RewindableCache):
             else:
                 _refill(held, text, logical)
 
-    def _order(self, joined: Mapping[int, tuple[Any, int]] | None = None) -> None:
+    def _order(self, joined: Mapping[int, Sequence[Any]] | None = None) -> None:
         """Set each row's index, its state, its visible length, and the largest length; joined: the
         states of new rows."""
         self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
@@ -296,7 +285,7 @@ class RunningBatch(RewindableCache):
         for layer in key_layers(self):
             layer.logical += 1
             for slots in layer.groups:
-                slots.advance()
+                slots.grown += 1
 
     def stepped(self) -> None:
         """Count a step that every row has taken."""
@@ -305,7 +294,7 @@ class RunningBatch(RewindableCache):
     def counters(self) -> Any:
         """Per layer: what `rewind` needs. It costs nothing but copies of the states, and these are
         not made for a step that is replayed: where that fails, so does the device."""
-        grown = [(la.logical, [slots.grown() for slots in la.groups]) for la in key_layers(self)]
+        grown = [(la.logical, [slots.grown for slots in la.groups]) for la in key_layers(self)]
         return grown, None if self.replays else self.held_states()
 
     @torch.inference_mode()
@@ -319,7 +308,7 @@ class RunningBatch(RewindableCache):
         for layer, (logical, grown) in zip(key_layers(self), texts, strict=True):
             layer.logical = logical
             for slots, tokens in zip(layer.groups, grown, strict=True):
-                slots.rewind(tokens)
+                slots.grown = tokens  # `_order` tells the device
         if states is None and self._states.layers:
             raise RuntimeError("a replayed step's states are gone")
         self.rewind_states(states or [])
@@ -336,24 +325,14 @@ class RunningBatch(RewindableCache):
         return storage_bytes(self.tensors())
 
 
-def _real_lengths(pieces: Sequence[Sequence[LayerRows]]) -> list[list[list[int]]]:
-    """Visual tokens of every cache's rows in each layer, padding not counted, in one transfer."""
-    held: list[Tensor] = []
-    told: list[list[int] | None] = []
-    for piece in (piece for own in pieces for piece in own):
-        visual = None if piece.store is None else piece.store.visual
-        if visual is not None and visual.lengths is not None:
-            held.append(visual.lengths)
-            told.append(None)
-        else:
-            told.append([0 if visual is None else visual.tokens] * len(piece.lengths))
-    flat = torch.cat(held).tolist() if held else []
-    lengths: list[list[int]] = []
-    for known, piece in zip(told, (piece for own in pieces for piece in own), strict=True):
-        count = len(piece.lengths)
-        if known is None:
-            known, flat = flat[:count], flat[count:]
-        lengths.append(known)
+def _real_lengths(pieces: Sequence[Sequence[LayerRow]]) -> list[list[int]]:
+    """Visual tokens of every cache in each layer, padding not counted, in one transfer."""
+    every = [None if one.store is None else one.store.visual for own in pieces for one in own]
+    held = [one.lengths for one in every if one is not None and one.lengths is not None]
+    told = iter(torch.cat(held).tolist() if held else ())
+    lengths = [
+        0 if one is None else one.tokens if one.lengths is None else next(told) for one in every
+    ]
     each = len(pieces[0])
     return [lengths[start : start + each] for start in range(0, len(lengths), each)]
 

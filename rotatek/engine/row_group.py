@@ -1,4 +1,9 @@
-"""Rows of one storage form in every layer of the running batch."""
+"""Rows of one storage form in every layer of the running batch.
+
+A row is one visitor's cache of one sample. What the host knows of it is one record, `Row`; its
+tensors lie in each layer's (`rotatek.engine.row_group_layer`) and in pools of all layers
+(`rotatek.engine.pools`).
+"""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -8,46 +13,60 @@ import torch
 from torch import Tensor
 
 from rotatek.engine.pools import Copy, Pools, Shift, size_class
-from rotatek.engine.row_group_layer import COARSE_SIZES, SIZES, LayerRows, RowGroupLayer, room_for
+from rotatek.engine.row_group_layer import (
+    COARSE_SIZES,
+    SIZES,
+    LayerRow,
+    Row,
+    RowGroupLayer,
+    RowLengths,
+    room_for,
+)
 from rotatek.engine.store_tensors import StoreTensors, launched_by
 
 SPARSE: Final = 4  # a group a quarter full is allocated again
 
 
-def key_of(pieces: Sequence[LayerRows]) -> Hashable:
+def key_of(own: Sequence[LayerRow]) -> Hashable:
     """Equal for caches whose rows are stored together in every layer."""
-    if any(piece.apart for piece in pieces):
+    if any(piece.apart for piece in own):
         return object()
-    parts = [piece.parts for piece in pieces]
     forms = tuple(
         "text alone" if piece.store is None or piece.parts is None
-        else (type(piece.store), piece.parts.form())
-        for piece in pieces
+        else (type(piece.store), piece.parts.form(piece.store.per_token))
+        for piece in own
     )  # fmt: skip
-    return forms, size_class(parts), tuple(piece.reach for piece in pieces)
+    return forms, size_class([piece.parts for piece in own]), tuple(piece.reach for piece in own)
 
 
 class RowGroup:
     """Rows of one storage form, layer by layer.
 
     Args:
-        first: every layer's rows of a cache of the form.
+        first: every layer of a cache of the form.
 
     Attributes:
-        places: the row at each index, or None.
+        rows: the row at each index, or None.
         slots: by layer.
     """
 
-    def __init__(self, first: Sequence[LayerRows]) -> None:
-        self.places: list[int | None] = []
+    def __init__(self, first: Sequence[LayerRow]) -> None:
+        self.rows: list[Row | None] = []
         self.pools = Pools([piece.parts for piece in first])
-        self.slots = [RowGroupLayer(piece, self.pools, layer) for layer, piece in enumerate(first)]
+        self.slots = [
+            RowGroupLayer(piece, self.pools, layer, self.rows) for layer, piece in enumerate(first)
+        ]
         self._marks: Tensor | None = None  # [layers, 3, size] int32: see `RowGroupLayer.marks`
+
+    @property
+    def numbers(self) -> list[int | None]:
+        """The number of the row at each index."""
+        return [None if row is None else row.number for row in self.rows]
 
     @property
     def taken(self) -> bool:
         """Whether any row is in use."""
-        return any(number is not None for number in self.places)
+        return any(self.rows)
 
     @property
     def apart(self) -> bool:
@@ -64,12 +83,12 @@ class RowGroup:
         return [*self.pools.tensors(), *(t for slots in self.slots for t in slots.tensors())]
 
     def fit(
-        self, alike: Sequence[Sequence[LayerRows]], room: int, coarse: bool, growth: float = 1.0
+        self, alike: Sequence[Sequence[LayerRow]], room: int, coarse: bool, growth: float = 1.0
     ) -> int:
         """Allocate capacity for caches.
 
         Args:
-            alike: every layer's rows of each.
+            alike: every layer of each.
             room: tokens that each row may add.
             coarse: allocate for further rows, too.
             growth: how many times as many rows are expected soon. A growing group is made large
@@ -79,20 +98,16 @@ class RowGroup:
         Returns:
             How many layers' addresses have changed.
         """
-        taken = list(self.places)
-        for own in alike:
-            start, count = first_free(taken, len(own[0].lengths)), len(own[0].lengths)
-            taken[start : start + count] = [0] * count
-        rows = len(taken)
+        rows = max(len(self.rows), sum(row is not None for row in self.rows) + len(alike))
         if rows > self.size:
             rows = max(rows, min(math.ceil(growth * rows), COARSE_SIZES[-1]))
         parts = [[piece.parts for piece in own] for own in alike]
-        moved = int(self.pools.fit(parts, max(self.size, room_for(rows, coarse))))
+        moved = int(self.pools.fit(parts, len(self.rows), max(self.size, room_for(rows, coarse))))
         launched = self._launched(parts) if coarse else {}
         for index, slots in enumerate(self.slots):
             pieces = [own[index] for own in alike]
-            text = max(max(piece.lengths) for piece in pieces) + room
-            moved += slots.fit(pieces, text, rows=rows, coarse=coarse, launched=launched)
+            text = max(piece.length for piece in pieces) + room
+            moved += slots.fit(pieces, text, rows, coarse, launched)
         return moved
 
     def _launched(self, caches: Sequence[Sequence[StoreTensors | None]]) -> dict[str, int]:
@@ -102,33 +117,37 @@ class RowGroup:
         return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
-        self, own: Sequence[LayerRows], seen: Sequence[Sequence[int]], numbers: Sequence[int]
+        self, own: Sequence[LayerRow], seen: Sequence[int], number: int
     ) -> tuple[list[Copy], list[Shift]]:
-        """Give one cache's rows their indices.
+        """Give a cache the first free index.
 
         Args:
-            own: every layer's rows.
-            seen: visual tokens of each row, by layer.
-            numbers: of its rows.
+            own: every layer of it.
+            seen: its visual tokens, by layer.
+            number: of the row.
 
         Returns:
             the pending copies of its tensors, and the numbers to add to tables then.
         """
-        count = len(numbers)
-        start = first_free(self.places, count)
-        self.places[start : start + count] = numbers
-        copies, shifts = self.pools.add([piece.parts for piece in own], start, count)
-        for slots, piece, lengths in zip(self.slots, own, seen, strict=True):
-            copies += slots.add(piece, start, lengths)
+        if None not in self.rows:
+            self.rows.append(None)
+        place = self.rows.index(None)
+        sections, copies, shifts = self.pools.add([piece.parts for piece in own], place)
+        lengths = [
+            RowLengths(
+                piece.length - slots.grown, piece.tokens, real,
+                {} if piece.parts is None else piece.parts.numbers,
+            )
+            for slots, piece, real in zip(self.slots, own, seen, strict=True)
+        ]  # fmt: skip
+        self.rows[place] = Row(number, lengths, sections)
+        for slots, piece in zip(self.slots, own, strict=True):
+            copies += slots.copies(piece, place)
         return copies, shifts
 
     def forget(self, gone: set[int]) -> None:
         """Mark rows as removed; their indices stay free, and nothing moves."""
-        holes = [i for i, n in enumerate(self.places) if n is None or n in gone]
-        self.places = [None if number in gone else number for number in self.places]
-        self.pools.forget(holes)
-        for slots in self.slots:
-            slots.forget(holes)
+        self.rows[:] = [None if row is None or row.number in gone else row for row in self.rows]
 
     def drop_rows(self, gone: set[int]) -> int:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
@@ -136,12 +155,14 @@ class RowGroup:
         Returns:
             How many layers' addresses have changed.
         """
-        kept = [i for i, n in enumerate(self.places) if n is not None and n not in gone]
+        kept = [i for i, row in enumerate(self.rows) if row and row.number not in gone]
         order = _holes_filled(kept)
-        self.places = [self.places[i] for i in order]
-        self.pools.keep(order)
-        for slots in self.slots:
-            slots.keep(order)
+        moves = [(new, old) for new, old in enumerate(order) if new != old]
+        if moves:
+            each = (t for slots in self.slots for t in slots.rows_of())
+            _move_rows([*self.pools.tensors(), *each], moves)
+            self.pools.shift(moves)
+        self.rows[:] = [self.rows[old] for old in order]
         size = self.size
         if not order or size <= SIZES[2] or SPARSE * len(order) > size:
             return 0
@@ -151,8 +172,8 @@ class RowGroup:
     def shrink(self) -> None:
         """Give back what no row needs."""
         if not self.apart:
-            size = room_for(len(self.places))
-            self.pools.shrink(size)
+            size = room_for(len(self.rows))
+            self.pools.shrink([{} if row is None else row.sections for row in self.rows], size)
             for slots in self.slots:
                 slots.shrink(size)
 
@@ -163,24 +184,15 @@ class RowGroup:
             each row's number, or None, as a step computes them.
         """
         size = self.size
-        width = size if static else len(self.places)
-        used = [number is not None for number in self.places]
-        told = torch.tensor([slots.marks(used, size) for slots in self.slots], dtype=torch.int32)
+        width = size if static else len(self.rows)
+        told = torch.tensor([slots.marks(size) for slots in self.slots], dtype=torch.int32)
         if self._marks is None or self._marks.shape != told.shape:
             self._marks = told.to(self.slots[0].keys.device)
         else:
             self._marks.copy_(told)
         for slots, marks in zip(self.slots, self._marks, strict=True):
             slots.mark(marks, width, static)
-        return [*self.places, *[None] * (width - len(self.places))]
-
-
-def first_free(places: Sequence[int | None], count: int) -> int:
-    """The first of so many free indices in a row; at the latest behind all others."""
-    for start in range(len(places) - count + 1):
-        if all(number is None for number in places[start : start + count]):
-            return start
-    return len(places)
+        return [*self.numbers, *[None] * (width - len(self.rows))]
 
 
 def _holes_filled(kept: list[int]) -> list[int]:
@@ -189,3 +201,13 @@ def _holes_filled(kept: list[int]) -> list[int]:
     movers = [place for place in kept if place >= count]
     there = set(kept)
     return [place if place in there else movers.pop() for place in range(count)]
+
+
+def _move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> None:
+    """Copy rows of tensors; moves: (to, from)."""
+    to, source = torch.tensor(moves, device=tensors[0].device).T
+    for tensor in tensors:
+        to, source = to.to(tensor.device), source.to(tensor.device)
+        # PyTorch cannot move rows of 8-bit floating point, but those of bytes
+        rows = tensor.view(torch.uint8) if tensor.itemsize == 1 and tensor.numel() else tensor
+        rows.index_copy_(0, to, rows.index_select(0, source))

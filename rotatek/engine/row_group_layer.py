@@ -1,12 +1,13 @@
 """Rows of one storage form in one layer, together in tensors with spare capacity.
 
-A row is one sample of one visitor's cache. Rows differ in length: visual tokens and text are padded
-to the longest, and the device has the real lengths. Tensors whose size differs by head are stored
-in one pool shared by all layers (`rotatek.engine.pools`).
+Rows differ in length: visual tokens and text are padded to the longest, and the device has the real
+lengths. Tensors whose size differs by head are stored in one pool shared by all layers
+(`rotatek.engine.pools`).
 """
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -17,11 +18,10 @@ from kernels.reference import Narrow, Text, Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.cache.text_buffer import TextBuffer, write_tokens
-from rotatek.engine.pools import Copy, Pools, move_rows
+from rotatek.engine.pools import Copy, Pools, Sections
 from rotatek.engine.store_tensors import (
     TOKENS,
     StoreTensors,
-    corner,
     emptied,
     launched_by,
     put_together,
@@ -36,18 +36,39 @@ COARSE: Final = 64  # visual tokens by which capacity grows there ...
 COARSE_TEXT: Final = 128  # ... and tokens of text, which differ from question to question
 
 
-class LayerRows(NamedTuple):
+class RowLengths(NamedTuple):
+    """What the host knows of one row in one layer.
+
+    text: tokens, less those that the group has grown by; tokens: visual ones that are stored; seen:
+    those of them that are no padding; numbers: sizes of launches.
+    """
+
+    text: int
+    tokens: int
+    seen: int
+    numbers: dict[str, int]
+
+
+class Row(NamedTuple):
+    """The host's record of one row: its number, and where it lies in each layer and in pools."""
+
+    number: int
+    layers: list[RowLengths]
+    sections: Sections
+
+
+class LayerRow(NamedTuple):
     """One layer of a cache that joins a group.
 
-    store: its visual tokens, or None; keys, values: text [B, Hkv, M, d]; lengths: of each sample's
-    text; logical: tokens so far; parts: the store's tensors, or None where there is none or it has
-    a call of its own; tables: the window's movement, where the answer may go beyond it.
+    store: its visual tokens, or None; keys, values: text [1, Hkv, M, d]; length: of the text;
+    logical: tokens so far; parts: the store's tensors, or None where there is none or it has a call
+    of its own; tables: the window's movement, where the answer may go beyond it.
     """
 
     store: Store | None
     keys: Tensor
     values: Tensor
-    lengths: list[int]
+    length: int
     logical: int
     parts: StoreTensors | None = None
     tables: WindowSchedule | None = None
@@ -58,13 +79,18 @@ class LayerRows(NamedTuple):
         return self.store is not None and self.parts is None
 
     @property
+    def tokens(self) -> int:
+        """Visual tokens that are stored."""
+        return 0 if self.store is None else self.store.visual.tokens
+
+    @property
     def reach(self) -> int | None:
         """Equal for texts whose rows can share tensors: slots of the tokens inside a window."""
         return None if self.tables is None else self.tables.width
 
 
-def layer_rows_of(held: Any, tokens: int) -> LayerRows:
-    """One layer of a filled cache, compressed or plain.
+def layer_row_of(held: Any, tokens: int) -> LayerRow:
+    """One layer of a filled cache of one sample, compressed or plain.
 
     Args:
         held: of a `RotateKCache`, or of transformers' own, all of which counts as text.
@@ -72,48 +98,31 @@ def layer_rows_of(held: Any, tokens: int) -> LayerRows:
     """
     text: TextBuffer | None = getattr(held, "text", None)
     if text is None:
-        (B, _, length, _), logical = held.keys.shape, held.get_seq_length()
-        tables = _tables_of(held, logical) if _outgrown(held, logical + tokens) else None
-        return LayerRows(None, held.keys, held.values, [length] * B, logical, tables=tables)
+        length, logical = held.keys.shape[TOKENS], held.get_seq_length()
+        outgrown = held.is_sliding and logical + tokens > held.sliding_window
+        tables = _tables_of(held, length, logical) if outgrown else None
+        return LayerRow(None, held.keys, held.values, length, logical, tables=tables)
     held.follow(tokens)
-    lengths = [text.longest] if text.keys.shape[0] == 1 else text.lengths.tolist()
-    store = held.store
-    parts = taken_apart(store)
-    return LayerRows(store, text.keys, text.values, lengths, held.logical, parts, text.tables)
+    store, parts = held.store, taken_apart(held.store)
+    return LayerRow(store, text.keys, text.values, text.longest, held.logical, parts, text.tables)
 
 
-def _outgrown(plain: Any, tokens: int) -> bool:
-    """Whether a layer of transformers' own cache has a window shorter than so many tokens."""
-    return plain.is_sliding and tokens > plain.sliding_window
-
-
-def _tables_of(plain: Any, logical: int) -> WindowSchedule:
-    """The window's movement in such a layer: all of its tokens count as text."""
-    B, _, length, _ = plain.keys.shape
-    places = torch.arange(logical - length, logical, dtype=torch.int32, device=plain.keys.device)
-    count = torch.full((B,), logical, dtype=torch.int32, device=plain.keys.device)
-    text = places.expand(B, -1).contiguous()
-    return WindowPositions(plain.sliding_window, text, text[:, :0], count).tables
+def _tables_of(plain: Any, length: int, logical: int) -> WindowSchedule:
+    """The window's movement in a layer of transformers' own: all of its tokens count as text."""
+    device = plain.keys.device
+    places = torch.arange(logical - length, logical, dtype=torch.int32, device=device)[None]
+    count = torch.full((1,), logical, dtype=torch.int32, device=device)
+    return WindowPositions(plain.sliding_window, places, places[:, :0], count).tables
 
 
 def room_for(rows: int, coarse: bool = False) -> int:
     """The least size of a group that holds so many rows."""
     sizes = COARSE_SIZES if coarse else SIZES
-    return next((size for size in sizes if size >= rows), -(-rows // 32) * 32)
+    return next((size for size in sizes if size >= rows), _stepped(rows, 32))
 
 
-@dataclass(frozen=True)
-class _Row:
-    """The host's record of one row in one layer.
-
-    text: tokens, less those that the group has grown by; seen: visual tokens without padding;
-    shapes: of its own stacked tensors, by name; numbers: of its parts.
-    """
-
-    text: int
-    seen: int
-    shapes: dict[str, tuple[int, ...]]
-    numbers: dict[str, int]
+def _stepped(count: int, step: int) -> int:
+    return -(-count // step) * step
 
 
 class RowGroupLayer:
@@ -123,56 +132,55 @@ class RowGroupLayer:
         first: a cache of the form; only its kind is used.
         pools: the group's pools of all layers.
         layer: index from 0.
+        rows: the group's: the row at each index, or None.
 
     Attributes:
         width: rows that a step computes: those in use, or all where a graph has fixed them.
         size: capacity of rows.
+        launched: the sizes of launches, by name.
+        grown: tokens that every row has added here.
         lengths, alive, visual_lengths: [size] int32 on the device: text tokens, 1 for rows in use,
-            visual tokens. Views of tensors that `Group` writes for all layers at once.
+            visual tokens. Views of tensors that `RowGroup` writes for all layers at once.
     """
 
-    def __init__(self, first: LayerRows, pools: Pools, layer: int) -> None:
-        self.width = self.size = 0
-        self.pools, self.layer = pools, layer
+    def __init__(
+        self, first: LayerRow, pools: Pools, layer: int, rows: Sequence[Row | None]
+    ) -> None:
+        self.pools, self.layer, self.rows = pools, layer, rows
         self.own = first.store if first.apart else None  # a store with calls of its own
-        stacked = first.store is not None and not first.apart
-        self.pattern = emptied(first.store) if stacked and first.store is not None else None
-        self.static = False
-        parts = first.parts
-        self._per_token = () if parts is None else parts.per_token
+        parts, self.reach = first.parts, first.reach
+        self.pattern = None if parts is None or first.store is None else emptied(first.store)
+        self._per_token = () if self.pattern is None else self.pattern.per_token
         self._tensors: dict[str, Tensor] = {}
-        for name, tensor in {} if parts is None else parts.stacked.items():
-            shape = list(tensor.shape)
-            if name in self._per_token:
-                shape[TOKENS] = 0
-            self._tensors[name] = tensor.new_zeros(0, *shape[1:])
-        self._numbers: dict[str, int] = {}
-        self._rows: list[_Row] = []  # by index: the first ones; under a graph there may be holes
-        self._grown = self._longest = 0
-        self._view: Store | None = None  # the visual tokens of the rows that a step computes
-        like = first.keys
-        self.keys = like.new_zeros(0, like.shape[1], 0, like.shape[3])
-        self.values, self.reach = self.keys.clone(), first.reach
+        for name, tensor in {}.items() if parts is None else parts.stacked.items():
+            self._tensors[name] = tensor[:0, :, :0] if name in self._per_token else tensor[:0]
+        self.keys, self.values = first.keys[:0, :, :0], first.values[:0, :, :0]
         self.tables = (
             None if first.tables is None else WindowSchedule(*(t[:0] for t in first.tables))
         )
-        nobody = torch.zeros(3, 0, dtype=torch.int32, device=like.device)
-        self.lengths, self.alive, self.visual_lengths = nobody
-
-    @property
-    def texts(self) -> list[int]:
-        """Text tokens of each row."""
-        return [row.text + self._grown for row in self._rows]
-
-    @property
-    def launched(self) -> Mapping[str, int]:
-        """The sizes of launches, by name."""
-        return self._numbers
+        self.lengths, self.alive, self.visual_lengths = first.keys.new_zeros(3, 0).int()
+        self.width = self.size = self.grown = 0
+        self.launched: Mapping[str, int] = {}
+        self.static = False
+        self._last = 0  # tokens that rows may have added before the longest text fills its room
+        self._view: Store | None = None  # the visual tokens of the rows that a step computes
 
     @property
     def room(self) -> int:
         """Capacity of each row in text tokens."""
         return self.keys.shape[TOKENS]
+
+    @property
+    def _tokens(self) -> int:
+        """Capacity of each row in visual tokens, among tensors with an entry for each."""
+        return max(
+            (t.shape[TOKENS] for n, t in self._tensors.items() if n in self._per_token), default=0
+        )
+
+    @property
+    def _held(self) -> list[RowLengths]:
+        """Of the rows in use."""
+        return [row.layers[self.layer] for row in self.rows if row is not None]
 
     def _kept(self, tokens: int) -> int:
         """Of so many text tokens of a row, those that are stored at most."""
@@ -180,19 +188,18 @@ class RowGroupLayer:
 
     def fit(
         self,
-        pieces: Sequence[LayerRows],
-        room: int,
-        *,
-        rows: int = 0,
-        coarse: bool = False,
-        launched: Mapping[str, int] | None = None,
+        pieces: Sequence[LayerRow],
+        text: int,
+        rows: int,
+        coarse: bool,
+        launched: Mapping[str, int],
     ) -> bool:
-        """Allocate capacity for more rows.
+        """Allocate capacity.
 
         Args:
-            pieces: the caches that `add` will receive.
-            room: text tokens of a row, at least.
-            rows: rows that will be in use then.
+            pieces: the caches that will join.
+            text: text tokens of a row, at least.
+            rows: that will be in use then.
             coarse: allocate for others too, so that a graph need not be captured for each.
             launched: least sizes of launches, by name.
 
@@ -201,144 +208,115 @@ class RowGroupLayer:
         """
         size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
         step = COARSE if coarse else 1
-        parts = [piece.parts for piece in pieces if piece.parts is not None]
-        shapes = {name: tuple(t.shape[1:]) for name, t in self._tensors.items()}
-        own = [each.shapes for each in parts]
-        shapes = self._rounded([shapes, *own], step)
-        numbers = launched_by([self._numbers, *(each.numbers for each in parts)], step, launched)
-        step, room = COARSE_TEXT if coarse else TEXT_STEP, self._kept(room)
-        room = self.room if room <= self.room else -(-room // step) * step
-        changed = numbers != self._numbers
-        self._numbers, self._view = numbers, None
-        return self._allocate(size, shapes, room) or changed
+        each = [piece.parts.numbers for piece in pieces if piece.parts is not None]
+        tokens = _stepped(max([self._tokens, *(piece.tokens for piece in pieces)]), step)
+        numbers = launched_by([self.launched, *each], step, launched)
+        changed = numbers != self.launched
+        self.launched, self._view = numbers, None
+        room = self._kept(text)
+        room = (
+            self.room if room <= self.room else _stepped(room, COARSE_TEXT if coarse else TEXT_STEP)
+        )
+        return self._allocate(size, tokens, room) or changed
 
-    def _rounded(
-        self, shapes: Sequence[dict[str, tuple[int, ...]]], step: int
-    ) -> dict[str, tuple[int, ...]]:
-        """The least shapes that hold all of these; what varies is rounded up."""
-        found = {}
-        for name in self._tensors:
-            most = [max(sizes) for sizes in zip(*(each[name] for each in shapes), strict=True)]
-            if name in self._per_token:
-                most[TOKENS - 1] = -(-most[TOKENS - 1] // step) * step
-            found[name] = tuple(most)
-        return found
-
-    def _allocate(self, size: int, shapes: dict[str, tuple[int, ...]], room: int) -> bool:
-        """Allocate every tensor anew, for so many rows of these shapes and so many text tokens."""
-        same = all(tuple(t.shape[1:]) == shapes[name] for name, t in self._tensors.items())
-        if same and (size, room) == (self.size, self.room):
+    def _allocate(self, size: int, tokens: int, room: int) -> bool:
+        """Allocate every tensor anew, for so many rows, visual tokens and text tokens."""
+        tokens = tokens if any(name in self._per_token for name in self._tensors) else 0
+        if (size, tokens, room) == (self.size, self._tokens, self.room):
             return False
         for name, old in self._tensors.items():
-            self._tensors[name] = self._moved(old, size, shapes[name])
-        heads, d = self.keys.shape[1::2]
-        self.keys, self.values = (
-            self._moved(t, size, (heads, room, d)) for t in (self.keys, self.values)
-        )
+            self._tensors[name] = self._moved(
+                old, size, tokens if name in self._per_token else None
+            )
+        self.keys, self.values = (self._moved(t, size, room) for t in (self.keys, self.values))
         if self.tables is not None:
-            tables = (self._moved(part, size, tuple(part.shape[1:])) for part in self.tables)
-            self.tables = WindowSchedule(*tables)
+            self.tables = WindowSchedule(*(self._moved(part, size) for part in self.tables))
         self.size, self._view = size, None
         return True
 
-    def _moved(self, old: Tensor, size: int, shape: tuple[int, ...]) -> Tensor:
-        if tuple(old.shape) == (size, *shape):
+    def _moved(self, old: Tensor, size: int, tokens: int | None = None) -> Tensor:
+        """A tensor for so many rows, and so many tokens where it has an entry for each."""
+        shape = [size, *old.shape[1:]]
+        if tokens is not None:
+            shape[TOKENS] = tokens
+        if list(old.shape) == shape:
             return old
-        new = old.new_zeros(size, *shape)
-        least = tuple(map(min, shape, old.shape[1:]))
-        corner(new[: len(self._rows)], least).copy_(corner(old[: len(self._rows)], least))
+        new, rows = old.new_zeros(shape), slice(len(self.rows))
+        if tokens is None:
+            new[rows] = old[rows]
+        else:
+            least = slice(min(tokens, old.shape[TOKENS]))
+            new[rows, :, least] = old[rows, :, least]
         return new
 
-    def add(self, piece: LayerRows, start: int, seen: Sequence[int]) -> list[Copy]:
-        """Give rows the indices from `start` on, for which `fit` has allocated capacity.
-
-        Args:
-            piece: of one cache.
-            start: its first row's index.
-            seen: visual tokens of each of its rows.
-
-        Returns:
-            (to, from): the pending copies.
-        """
-        rows, copies = slice(start, start + len(piece.lengths)), []
-        shapes = {} if piece.parts is None else piece.parts.shapes
-        numbers = {} if piece.parts is None else piece.parts.numbers
+    def copies(self, piece: LayerRow, place: int) -> list[Copy]:
+        """What puts one cache's tensors at an index, for which `fit` has allocated capacity:
+        (to, from)."""
+        found = []
         for name, tensor in {}.items() if piece.parts is None else piece.parts.stacked.items():
             if tensor.numel():
-                copies.append((corner(self._tensors[name][rows], shapes[name]), tensor))
-        copies += [
-            (mine[rows], new)
-            for mine, new in zip(self.tables or (), piece.tables or (), strict=True)
-        ]
-        longest = self._kept(max(piece.lengths))
-        copies.append((self.keys[rows, :, :longest], piece.keys[:, :, :longest]))
-        copies.append((self.values[rows, :, :longest], piece.values[:, :, :longest]))
-        self._rows += [self._nobody] * (rows.stop - len(self._rows))
-        self._rows[rows] = [
-            _Row(length - self._grown, visual, shapes, numbers)
-            for length, visual in zip(piece.lengths, seen, strict=True)
-        ]
-        return copies
+                own = self._tensors[name][place : place + 1]
+                found.append(
+                    (own[:, :, : piece.tokens] if name in self._per_token else own, tensor)
+                )
+        for mine, new in zip(self.tables or (), piece.tables or (), strict=True):
+            found.append((mine[place : place + 1], new))
+        longest = self._kept(piece.length)
+        for mine, new in ((self.keys, piece.keys), (self.values, piece.values)):
+            found.append((mine[place : place + 1, :, :longest], new[:, :, :longest]))
+        return found
 
-    @property
-    def _nobody(self) -> _Row:
-        return _Row(1 - self._grown, 0, {}, {})
-
-    def forget(self, places: Sequence[int]) -> None:
-        """Mark rows as no longer in use; nothing moves."""
-        for place in places:
-            self._rows[place] = self._nobody
-
-    def keep(self, order: list[int]) -> None:
-        """Leave only these rows, in this order; no row may move back."""
-        moves = [(new, old) for new, old in enumerate(order) if new != old]
-        if moves:
-            text = [self.keys, self.values, *(self.tables or ())]
-            move_rows([*text, *self._tensors.values()], moves)
-        self._rows = [self._rows[old] for old in order]
-        self._view = None
+    def rows_of(self) -> list[Tensor]:
+        """All tensors [size, ...] but the pools and the device's lengths."""
+        return [self.keys, self.values, *(self.tables or ()), *self._tensors.values()]
 
     def shrink(self, size: int) -> None:
         """Free capacity that no row needs; the text keeps its capacity where a graph needs it."""
-        if self.own is not None:
-            return
-        room = self.room
+        held, room = self._held, self.room
         if not self.static:
-            room = -(-self._kept(max(self.texts, default=0)) // TEXT_STEP) * TEXT_STEP
-        fixed = {name: self._fixed(name) for name in self._tensors}
-        shapes = [row.shapes for row in self._rows if row.shapes]
-        self._allocate(size, self._rounded([fixed, *shapes], 1), room)
-        self._numbers = launched_by([row.numbers for row in self._rows], 1)
+            longest = max((row.text + self.grown for row in held), default=0)
+            room = _stepped(self._kept(longest), TEXT_STEP)
+        self._allocate(size, max((row.tokens for row in held), default=0), room)
+        self.launched = launched_by([row.numbers for row in held], 1)
 
-    def _fixed(self, name: str) -> tuple[int, ...]:
-        """A tensor's shape with nothing in what varies."""
-        free, shape = name in self._per_token, self._tensors[name].shape
-        return tuple(0 if free and dim == TOKENS else n for dim, n in enumerate(shape) if dim)
-
-    def marks(self, used: Sequence[bool], size: int) -> list[list[int]]:
-        """Text tokens, use and visual tokens of the first `size` rows, for the device; a
-        row that is not in use has one token, of zeros."""
-        free = size - len(used)
-        text = [row.text + self._grown for row in self._rows]
-        seen = [row.seen for row in self._rows]
-        return [text + [1] * free, [int(use) for use in used] + [0] * free, seen + [0] * free]
+    def marks(self, size: int) -> list[list[int]]:
+        """Text tokens, use and visual tokens of the first `size` rows, for the device; a row that
+        is not in use has one token, of zeros."""
+        told = [
+            (1, 0, 0) if row is None
+            else (row.layers[self.layer].text + self.grown, 1, row.layers[self.layer].seen)
+            for row in self.rows
+        ]  # fmt: skip
+        told += [(1, 0, 0)] * (size - len(told))
+        return [list(each) for each in zip(*told, strict=True)]
 
     def mark(self, marks: Tensor, width: int, static: bool) -> None:
         """Take the device's numbers [3, size] of `marks`, and compute so many rows; where a graph
         asks for it, keep every address from here on."""
         self.lengths, self.alive, self.visual_lengths = marks
         self.width, self.static, self._view = width, static, None
-        self._longest = max((row.text for row in self._rows), default=0)
+        self._last = self._last_growth()
+
+    def _last_growth(self) -> int:
+        if not self._held or (self.reach is not None and self.reach <= self.room):
+            return sys.maxsize
+        return self.room - max(row.text for row in self._held)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
-        if self._kept(self._longest + self._grown + 1) > self.room:
+        if self.grown >= self._last:
             if self.static:
                 raise ModeUnsupported(
                     "The answer outgrew its reserved memory. Ask again with fewer new tokens."
                 )
-            self.fit((), self.room + 2 * TEXT_STEP)
-        self.append(key, value)
+            room = self._kept(self.room + 2 * TEXT_STEP)
+            self._allocate(self.size, self._tokens, _stepped(room, TEXT_STEP))
+            self._last = self._last_growth()
+        alive, moving = self.alive[: self.width], self._moving
+        slot = None if moving is None else moving.slot(self.lengths[: self.width])
+        write_tokens(self._text(), key, value, slot)
+        self.lengths[: self.width] += alive
+        self.grown += 1
         return self.attend_again(query, scale)
 
     def attend_again(self, query: Tensor, scale: float) -> Tensor:
@@ -360,14 +338,6 @@ class RowGroupLayer:
             None if self.tables is None else WindowSchedule(*(t[: self.width] for t in self.tables))
         )
 
-    def append(self, key: Tensor, value: Tensor) -> None:
-        """Add one token [rows, Hkv, 1, d] behind each row's last one."""
-        alive, moving = self.alive[: self.width], self._moving
-        slot = None if moving is None else moving.slot(self.lengths[: self.width])
-        write_tokens(self._text(), key, value, slot)
-        self.lengths[: self.width] += alive
-        self._grown += 1
-
     def visual(self) -> Visual | None:
         """The visual tokens of the rows that a step computes, as far as they see them."""
         visual, moving = self._whole(), self._moving
@@ -385,7 +355,7 @@ class RowGroupLayer:
             rows = {name: tensor[: self.width] for name, tensor in self._tensors.items()}
             rows |= self.pools.view(self.layer, self.width)
             lengths = self.visual_lengths[: self.width]
-            self._view = put_together(self.pattern, rows, self._numbers, lengths)
+            self._view = put_together(self.pattern, rows, self.launched, lengths)
             visual = self._view.visual
             if isinstance(visual, Narrow) and self._clear():
                 self._view = replace(self._view, visual=visual._replace(cleared=True))
@@ -401,45 +371,30 @@ class RowGroupLayer:
             return False
         if not values.is_floating_point() or values.device.type != "cpu":
             return False
-        for row, held in enumerate(self._rows[: self.width]):
-            values[row, :, held.seen :] = 0
+        for values_of, row in zip(values, self.rows, strict=False):
+            values_of[:, 0 if row is None else row.layers[self.layer].seen :] = 0
         return True
-
-    def advance(self) -> None:
-        """Count a token that a graph's replay has added."""
-        self._grown += 1
-
-    def grown(self) -> int:
-        """For `rewind`."""
-        return self._grown
-
-    def rewind(self, grown: int) -> None:
-        """Undo the tokens added since `grown()` was asked; `mark` updates the device."""
-        self._grown = grown
 
     def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
         """Copies of one row's visual tokens and text, for a cache of its own."""
-        row, store, held = slice(place, place + 1), self.own, self._rows[place]
+        row, at = self.rows[place], slice(place, place + 1)
+        assert row is not None
+        held, store = row.layers[self.layer], self.own
         if store is None and self.pattern is not None:
-            taken = {
-                name: corner(self._tensors[name][row], shape).clone(
-                    memory_format=torch.contiguous_format
-                )
-                for name, shape in held.shapes.items()
-            } | self.pools.restored(self.layer, place)
-            lengths = self.visual_lengths[row].clone()
+            taken = self.pools.restored(self.layer, place, row.sections)
+            for name, tensor in self._tensors.items():
+                own = tensor[at, :, : held.tokens] if name in self._per_token else tensor[at]
+                taken[name] = own.clone(memory_format=torch.contiguous_format)
+            lengths = self.visual_lengths[at].clone()
             store = put_together(self.pattern, taken, held.numbers, lengths)
-        length = held.text + self._grown
-        used = self._kept(length)
-        keys, values = (t[row, :, :used].clone() for t in (self.keys, self.values))
+        length = held.text + self.grown
+        keys, values = (t[at, :, : self._kept(length)].clone() for t in (self.keys, self.values))
         tables = (
-            None if self.tables is None else WindowSchedule(*(t[row].clone() for t in self.tables))
+            None if self.tables is None else WindowSchedule(*(t[at].clone() for t in self.tables))
         )
-        return store, TextBuffer(keys, values, self.lengths[row], False, length, tables)
+        return store, TextBuffer(keys, values, self.lengths[at], False, length, tables)
 
     def tensors(self) -> list[Tensor]:
         """All tensors but the pools."""
         own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
-        lengths = [self.lengths, self.alive, self.visual_lengths]
-        text = [self.keys, self.values, *(self.tables or ())]
-        return [*text, *lengths, *self._tensors.values(), *own]
+        return [*self.rows_of(), self.lengths, self.alive, self.visual_lengths, *own]

@@ -195,7 +195,7 @@ class Scheduler:
         here = len({sequence.request for sequence in (*self._rows.values(), *sequences)})
         growth = max(1.0, self._expected() / here)
         rows = self._batch.join(caches, limit, watchers, reserve=self.graphs, growth=growth)
-        for sequence, (row,) in zip(sequences, rows, strict=True):
+        for sequence, row in zip(sequences, rows, strict=True):
             sequence.row = row
             self._rows[row] = sequence
         self._weigh()

@@ -50,12 +50,12 @@ class StateRows:
                 change(restore(mine, state_of(layer)), lambda t: t[:0])
         return True
 
-    def place(self, order: Sequence[int | None], joined: Mapping[int, tuple[Any, int]]) -> None:
+    def place(self, order: Sequence[int | None], joined: Mapping[int, Sequence[Any]]) -> None:
         """Bring rows to their indices.
 
         Args:
             order: each row's number, as a step computes them; `fit` has allocated capacity.
-            joined: the state layers of the cache that each new row comes from, and its index there.
+            joined: the state layers of the cache that each new row comes from.
         """
         there = {number: place for place, number in enumerate(self._order) if number is not None}
         moves = [(to, there[n]) for to, n in enumerate(order) if n in there and there[n] != to]
@@ -66,8 +66,7 @@ class StateRows:
                     tensor[to] = tensor[source]
                 for place, number in enumerate(order):
                     if number is not None and number in joined:
-                        layers, row = joined[number]
-                        tensor[place] = tensors_of(layers[depth])[part][row]
+                        tensor[place] = tensors_of(joined[number][depth])[part][0]
             views = (tensor[: len(order)] for tensor in whole)
             for (held, number), view in zip(slots(layer), views, strict=True):
                 held[number] = view

@@ -2,7 +2,7 @@
 size from row to row and are pooled (`rotatek.engine.pools`)."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -18,54 +18,36 @@ WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts"}
 
 
-class RaggedTensor(NamedTuple):
-    """A tensor [n, ...] of all heads, one behind the other.
+class StoreTensors(NamedTuple):
+    """The tensors of one sample's store by name (those of planes as `keys.data`).
 
-    tensor: the data; table: name of the tensor of heads' offsets; bounds: the offset of each
-    sample, and the end.
-    """
-
-    tensor: Tensor
-    table: str
-    bounds: list[int]
-
-    def sizes(self) -> list[int]:
-        """Of each sample's share."""
-        return [end - start for start, end in zip(self.bounds, self.bounds[1:], strict=False)]
-
-
-@dataclass(frozen=True)
-class StoreTensors:
-    """A store's tensors by name (those of planes as `keys.data`) and the host's numbers.
-
-    stacked: [B, ...], of the same shape for all rows of a form but for the tokens of those in
-    `per_token`; flat: pooled; tables: [B, Hkv], of the flat ones; numbers: sizes of launches, by
-    name.
+    stacked: [1, ...], of one shape for all rows of a form, but for the tokens of those that are
+    in `Store.per_token`; flat: [n, ...], of all heads, pooled; tables: [1, Hkv], the heads'
+    offsets in them; numbers: the host's sizes of launches.
     """
 
     stacked: dict[str, Tensor]
-    flat: dict[str, RaggedTensor]
+    flat: dict[str, Tensor]
     tables: dict[str, Tensor]
     numbers: dict[str, int]
-    per_token: tuple[str, ...]
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the stacked tensors, without samples."""
-        return {name: tuple(tensor.shape[1:]) for name, tensor in self.stacked.items()}
-
-    def form(self) -> Hashable:
+    def form(self, per_token: Sequence[str]) -> Hashable:
         """Equal for stores whose rows can share tensors, up to the sizes of pools."""
-        shapes = []
+        shapes, longest = [], 0
         for name, tensor in self.stacked.items():
-            free = (0, TOKENS) if name in self.per_token else (0,)
-            rest = [size for dim, size in enumerate(tensor.shape) if dim not in free]
-            shapes.append((name, tensor.dtype, tuple(rest)))
-        pooled = [(n, f.tensor.dtype, f.tensor.shape[1:]) for n, f in self.flat.items()]
+            shape = list(tensor.shape[1:])
+            if name in per_token:
+                longest = max(longest, shape.pop(TOKENS - 1))
+            shapes.append((name, tensor.dtype, tuple(shape)))
+        pooled = [(name, tensor.dtype, tensor.shape[1:]) for name, tensor in self.flat.items()]
         # Neighbours within a factor of two: there is less padding than data.
-        stacked = [self.stacked[name] for name in ("keys", "values") if name in self.stacked]
-        longest = max((tensor.shape[TOKENS] for tensor in stacked), default=0)
         return (*shapes, *pooled, longest.bit_length())
+
+
+def table_of(name: str) -> str:
+    """The table that has the offsets of the heads in a flat tensor."""
+    side, _, part = name.partition(".")
+    return f"{side}.{_OF_PLANES[part]}"
 
 
 def taken_apart(store: Store | None) -> StoreTensors | None:
@@ -75,36 +57,24 @@ def taken_apart(store: Store | None) -> StoreTensors | None:
         return None
     named = store.visual._asdict() | store.beside
     planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
-    tensors = {n: t for n, t in named.items() if isinstance(t, Tensor) and n != "lengths"}
-    found: dict[str, str] = {}
+    tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
     numbers = {"tokens": store.visual.tokens} if isinstance(store.visual, Packed) else {}
-    for side, each in planes.items():
-        found |= _planes_apart(side, each, tensors)
-        numbers[f"{side}.widest"] = each.widest
-    heads = {name: tensors.pop(name) for name in dict.fromkeys(found.values())}
-    flat = {n: _flat(tensors.pop(n), table, heads[table]) for n, table in found.items()}
-    stacked = dict(sorted(tensors.items()))
-    return StoreTensors(stacked, flat, heads, numbers, store.per_token)
+    tensors |= {f"{side}.{n}": t for side, each in planes.items() for n, t in each.own.items()}
+    numbers |= {f"{side}.widest": each.widest for side, each in planes.items()}
+    flat = {name: tensors.pop(name) for side in planes for name in _flat_of(side)}
+    tables = {name: tensors.pop(name) for name in dict.fromkeys(map(table_of, flat))}
+    return StoreTensors(dict(sorted(tensors.items())), flat, tables, numbers)
 
 
-def _planes_apart(side: str, planes: Planes, tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Add planes' own tensors to `tensors`: the table of each flat one."""
-    own = {f"{side}.{n}": t for n, t in planes._asdict().items() if isinstance(t, Tensor)}
-    tensors |= own
-    return {f"{side}.{n}": f"{side}.{t}" for n, t in _OF_PLANES.items() if f"{side}.{n}" in own}
-
-
-def _flat(tensor: Tensor, table: str, numbers: Tensor) -> RaggedTensor:
-    """A flat tensor with its bounds, which wait for the device where there are many samples."""
-    first = [0] if numbers.shape[0] == 1 else numbers[:, 0].tolist()
-    return RaggedTensor(tensor, table, [*first, len(tensor)])
+def _flat_of(side: str) -> list[str]:
+    return [f"{side}.{part}" for part in _OF_PLANES]
 
 
 def emptied(store: Store) -> Store:
     """A store of the same kind that holds nothing of any row."""
     parts = taken_apart(store)
     assert parts is not None
-    named = parts.stacked | parts.tables | {n: one.tensor for n, one in parts.flat.items()}
+    named = parts.stacked | parts.tables | parts.flat
     nothing = {name: tensor[:0].clone() for name, tensor in named.items()}
     return put_together(store, nothing, {}, torch.zeros(0, dtype=torch.int32))
 
@@ -133,8 +103,3 @@ def launched_by(
         wider = next((size for size in WIDEST if size >= value), value)
         most[name] = -(-value // step) * step if name == "tokens" else wider
     return most
-
-
-def corner(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The corner of that shape of every row."""
-    return tensor[(slice(None), *(slice(size) for size in shape))]

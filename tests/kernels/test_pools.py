@@ -42,7 +42,7 @@ def test_kernels_read_pools_in_place() -> None:
     batch.static = True
     alone = [filled(vlm, n) for n in (4, 10, 7)]
     joined = batch.join([filled(vlm, n) for n in (4, 1, 7)], 0)
-    batch.leave(joined[1])
+    batch.leave([joined[1]])
     batch.join([filled(vlm, 10)], 0)
     for layer in (0, 3):
         (slots,) = batch.layers[layer].groups
