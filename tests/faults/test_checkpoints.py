@@ -91,13 +91,6 @@ def test_code_of_a_checkpoint_is_neither_run_nor_offered(
 # -- models against memory: what they need, what is free, and what is said where it does not fit --
 
 
-def test_weights_are_weighed_without_loading_them() -> None:
-    model = tiny_qwen().model
-    held = sum(weight.numel() * 4 for weight in model.parameters())
-    assert memory.weight_bytes(model.config, torch.float32) == held
-    assert memory.weight_bytes(model.config, torch.bfloat16) == held // 2
-
-
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from math import isnan
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -304,9 +303,6 @@ def test_what_cannot_be_asked_is_left_out_with_its_reason(
     assert len(said) == 2 and len(read(asked.path)) == 5 * (len(SETTINGS) - 1)
 
 
-# -- the settings ------------------------------------------------------------------------------
-
-
 # -- records -----------------------------------------------------------------------------------
 
 
@@ -360,26 +356,6 @@ def test_records_are_what_plain_python_computes_from_the_file(tmp_path: Path) ->
         assert isnan(one.kl) if not known else one.kl == mean(known)
 
 
-def test_tables_and_figure_say_what_the_records_say(tmp_path: Path) -> None:
-    assert "rotatek evaluate" in report.markdown(tmp_path / "none.csv.gz")
-    made(tmp_path / "answers.csv.gz")
-    records = report.rows(tmp_path / "answers.csv.gz")
-    text = report.markdown(tmp_path / "answers.csv.gz")
-    (row,) = [line for line in text.splitlines() if line.startswith("| RotateK, smaller 5 |")]
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    later, first, *splits = (
-        next(r for r in records if (r.setting, r.split, r.turn) == ("RotateK, smaller 5", *which))
-        for which in ((report.EVERY, report.LATER), (report.EVERY, report.FIRST),
-                      ("s", report.LATER), ("t", report.LATER))
-    )  # fmt: skip
-    assert cells[1:3] == [f"{later.bytes:.3f}", f"{100 * later.score:.1f}"]
-    assert cells[3].startswith(f"{100 * later.difference:+.1f} (")
-    assert cells[5] == f"{100 * first.score:.1f}"
-    assert cells[11:] == [f"{100 * one.score:.1f}" for one in splits]
-    root = ElementTree.fromstring(report.figure(records))
-    assert sum(node.tag.endswith("circle") for node in root.iter()) == 1
-
-
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv.gz"
     for data in (b"model,split\n", gzip.compress(b"a,b\n1,2\n")):
@@ -410,25 +386,6 @@ def test_the_command_asks_and_goes_on(
     assert "| mine |" in said and (out / "report.md").read_text() == said
     assert len(read(out / "answers.csv.gz")) == 6 and len(list(out.glob("*.svg"))) == 1
     assert command.main([*words, "--report"]) == 0 and capsys.readouterr().out == said
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--part", "3/2"], "--part must be"),
-        (["--tables", "none"], "--tables must be"),
-        (["--settings", "none.json"], "The settings file cannot be read"),
-        (["--splits", "none"], "--splits must be"),
-        (["--questions", "0"], "--questions must be"),
-    ],
-)
-def test_nonsense_is_refused_before_a_model_is_loaded(
-    folder: Path, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr("rotatek.models.load", lambda *_: pytest.fail("loaded"))
-    assert command.main(["evaluate", "--suite", str(folder), *words]) == 2
-    assert says in capsys.readouterr().err
 
 
 def test_verify_says_how_far_a_cache_can_be_compressed(

@@ -236,18 +236,6 @@ def test_a_wrapped_model_says_the_same(
     assert torch.equal(used(wrapped, inputs, **options), said)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_an_adapted_model_at_full_width_is_itself(picture: Picture) -> None:
-    """With a LoRA that changes what it computes."""
-    vlm = tiny_gemma4(window=16)
-    inputs, model = asked(vlm, picture), adapted(untouched(vlm), init_lora_weights=False).eval()
-    plain = model.generate(**inputs, **GREEDY)
-    cache = RotateKCache(model, inputs, FULL)
-    assert torch.equal(model.generate(**inputs, **with_cache(vlm.model, cache), **GREEDY), plain)
-    with torch.no_grad():
-        assert not torch.allclose(model(**inputs).logits, vlm.model(**inputs).logits, atol=0.1)
-
-
 def test_a_prompt_may_be_embeddings(picture: Picture) -> None:
     vlm = tiny_qwen35()
     model = untouched(vlm)
@@ -357,6 +345,10 @@ REFUSED: dict[str, tuple[str, Work]] = {
     "training": ("turn gradient checkpointing off", _train),
     "ranks": ('tokens="fastv" chooses by all', _split),
     "gone": ("model of this cache is gone", _lose),
+    "several GPUs": (
+        "DataParallel",
+        lambda m, i, c: m._replicate_for_data_parallel()(**i, **with_cache(m, c)),
+    ),
     "crop": ("cannot be cropped", lambda m, i, c: c.crop(3)),
     "pickle": ("is not pickled", lambda m, i, c: pickle.dumps(c)),
 }
@@ -374,14 +366,6 @@ def test_what_a_cache_cannot_serve_is_said(name: str, picture: Picture) -> None:
     plain = untouched(vlm).generate(**inputs, **GREEDY)
     model = untouched(vlm) if name == "training" else model
     assert torch.equal(model.generate(**inputs, **GREEDY), plain)
-
-
-def test_a_copy_of_a_model_on_several_gpus_is_said(picture: Picture) -> None:
-    vlm = tiny_qwen()
-    inputs, model = asked(vlm, picture), untouched(vlm)
-    cache = RotateKCache(model, inputs, Settings())
-    with pytest.raises(ModeUnsupported, match="DataParallel"):
-        model._replicate_for_data_parallel()(**inputs, **with_cache(model, cache))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Scores against worked examples, and the mathematics of the intervals."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,84 +28,42 @@ def test_edit_distance_is_levenshtein(a: str, b: str) -> None:
     assert metrics.edit_distance(a, b) == slow_distance(a, b)
 
 
-@pytest.mark.parametrize(
-    ("answer", "accepted", "score"),
-    [
-        ("Total", ["total"], 1.0),
-        ("12 euros", ["12 euro"], 0.0),
-        ("b", ["a", "b"], 1.0),
-    ],
-)
-def test_exact_match(answer: str, accepted: list[str], score: float) -> None:
-    assert metrics.exact_match(answer, accepted) == score
+SCORED: list[tuple[Callable[[str, list[str]], float], str, list[str], float]] = [
+    (metrics.exact_match, "Total", ["total"], 1.0),
+    (metrics.exact_match, "12 euros", ["12 euro"], 0.0),
+    (metrics.exact_match, "b", ["a", "b"], 1.0),
+    (metrics.says, "It is closed on Monday, the first day of the week.", ["monday"], 1.0),
+    (metrics.says, "9 + 3 = 12", ["12"], 1.0),
+    (metrics.says, "Not on a mondayish day", ["monday"], 0.0),
+    (metrics.says, "Monday " + "Tuesday " * 13, ["monday"], 0.0),
+    (metrics.anls, "hallo", ["nothing", "hello"], 0.8),
+    (metrics.anls, "hxxxx", ["hello"], 0.0),  # similarity .2 is under the threshold
+    (metrics.anls, "abcd", ["abxx"], 0.5),  # exactly the threshold counts
+    (metrics.relaxed_accuracy, "104", ["100"], 1.0),
+    (metrics.relaxed_accuracy, "105.1", ["100"], 0.0),
+    (metrics.relaxed_accuracy, "10%", ["0.1"], 1.0),
+    (metrics.relaxed_accuracy, "0.0001", ["0"], 0.0),  # a target of zero is compared as text
+    (metrics.relaxed_accuracy, "nan", ["nan"], 1.0),
+    (metrics.relaxed_accuracy, "inf", ["5"], 0.0),
+    (metrics.relaxed_accuracy, "Berlin", ["Bern"], 0.0),
+    (metrics.vqa_accuracy, "The stop!", ["stop"] * 10, 1.0),
+    (metrics.vqa_accuracy, "two", ["2"] * 10, 1.0),
+    (metrics.vqa_accuracy, "1,000", ["1000"] * 10, 1.0),
+    (metrics.vqa_accuracy, "stop", ["stop"] * 3 + ["go"] * 7, (3 * (2 / 3) + 7) / 10),
+    (metrics.vqa_accuracy, "stop", ["go"] * 10, 0.0),
+    (metrics.transcription_accuracy, "abcabcabc", ["abc"], 0.0),
+    (metrics.transcription_accuracy, "abd", ["xyz", "abc"], 2 / 3),
+    (metrics.error_rate, "# Title\n\nabc", ["# Title abc"], 0.0),
+    (metrics.error_rate, "", ["abc"], 1.0),
+    (metrics.error_rate, "abcabcabc", ["abc"], 2.0),
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        ("On Mondays.", 1.0),
-        ("It is closed on Monday, the first day of the week.", 1.0),
-        ("9 + 3 = 12", 1.0),
-        ("Not on a mondayish day", 0.0),
-        ("Monday " + "Tuesday " * 13, 0.0),
-    ],
-)
-def test_an_accepted_text_within_a_few_words_more_is_right(answer: str, score: float) -> None:
-    assert metrics.says(answer, ["monday", "mondays", "12"]) == score
-
-
-@pytest.mark.parametrize(
-    ("answer", "accepted", "score"),
-    [
-        ("hello", ["hello"], 1.0),
-        ("hallo", ["hello"], 0.8),
-        ("hxxxx", ["hello"], 0.0),  # similarity .2 is under the threshold
-        ("abcd", ["abxx"], 0.5),  # exactly the threshold counts
-        ("hallo", ["nothing", "hello"], 0.8),
-    ],
-)
-def test_anls(answer: str, accepted: list[str], score: float) -> None:
-    assert metrics.anls(answer, accepted) == pytest.approx(score)
-
-
-@pytest.mark.parametrize(
-    ("answer", "accepted", "score"),
-    [
-        ("104", ["100"], 1.0),
-        ("105.1", ["100"], 0.0),
-        ("10%", ["0.1"], 1.0),
-        ("0.0001", ["0"], 0.0),  # a target of zero is compared as text
-        ("nan", ["nan"], 1.0),
-        ("inf", ["5"], 0.0),
-        ("Berlin", ["Bern"], 0.0),
-    ],
-)
-def test_relaxed_accuracy(answer: str, accepted: list[str], score: float) -> None:
-    assert metrics.relaxed_accuracy(answer, accepted) == score
-
-
-@pytest.mark.parametrize(
-    ("answer", "accepted", "score"),
-    [
-        ("The stop!", ["stop"] * 10, 1.0),
-        ("two", ["2"] * 10, 1.0),
-        ("1,000", ["1000"] * 10, 1.0),
-        ("stop", ["stop"] * 3 + ["go"] * 7, (3 * (2 / 3) + 7 * 1.0) / 10),
-        ("stop", ["stop"] * 2 + ["go"] * 8, (2 * (1 / 3) + 8 * (2 / 3)) / 10),
-        ("stop", ["go"] * 10, 0.0),
-    ],
-)
-def test_vqa_accuracy(answer: str, accepted: list[str], score: float) -> None:
-    assert metrics.vqa_accuracy(answer, accepted) == pytest.approx(score)
-
-
-def test_transcription() -> None:
-    assert metrics.error_rate("# Title\n\nabc", ["# Title abc"]) == 0.0
-    assert metrics.error_rate("abd", ["abc"]) == pytest.approx(1 / 3)
-    assert metrics.error_rate("", ["abc"]) == 1.0
-    assert metrics.error_rate("abcabcabc", ["abc"]) == 2.0
-    assert metrics.transcription_accuracy("abcabcabc", ["abc"]) == 0.0
-    assert metrics.transcription_accuracy("abd", ["xyz", "abc"]) == pytest.approx(2 / 3)
+@pytest.mark.parametrize(("metric", "answer", "accepted", "score"), SCORED)
+def test_scores_are_those_of_the_definitions(
+    metric: Callable[[str, list[str]], float], answer: str, accepted: list[str], score: float
+) -> None:
+    assert metric(answer, accepted) == pytest.approx(score)
 
 
 def test_wilson() -> None:
