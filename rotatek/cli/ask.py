@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="ask a further QUESTION on a stored cache; the image is not read again",
     )
-    add_settings(parser, USUAL.channels.extensions)
+    add_settings(parser, USUAL.channels.form)
     parser.add_argument(
         "--json", action="store_true", help="print the answer and its figures as JSON"
     )

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replicas", type=int, metavar="N", help="of each model, on Ray, together with the page"
     )
     parser.add_argument("--gpus", type=float, metavar="F", help="of a replica; 1 where there are")
-    add_settings(parser, USUAL.channels.extensions)
+    add_settings(parser, USUAL.channels.form)
     parser.epilog = "The compression options are the defaults of requests without options."
 
 

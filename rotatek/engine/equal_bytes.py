@@ -70,7 +70,7 @@ def matched_live(
     least |= {name: one.with_share(0.0) for name, one in rivals().items()}
     for method in reducers():
         name = method.name if method.name != own.name else f"{method.name} as in its paper"
-        if method.name != own.name or own.extensions:
+        if method.name != own.name or own != own.of_paper():
             least[name] = paper_form(chosen, method.name, options)
     found = dict(zip(least, _within(vlm, prompt, chosen, [*least.values()]), strict=True))
     alone = found.pop(ALONE)

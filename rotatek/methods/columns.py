@@ -8,7 +8,6 @@ from rotatek.methods.channels.base import ChannelMethod
 from rotatek.methods.channels.full import Full
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.methods.shares import matched_keep_tokens
 from rotatek.methods.tokens import TOKENS, TokenPruner
 
 UNCOMPRESSED: Final = "Uncompressed"
@@ -44,15 +43,14 @@ def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     budget = chosen.nominal_kv
     pruner = chosen.tokens if chosen.prunes_tokens else pruners()[0]()
     columns = {"baseline": BASELINE}
-    alone = pruner.with_keep(_share(budget, 1.0))
-    columns[f"{pruner.name} only"] = Settings(tokens=alone, channels=Full())
+    columns[f"{pruner.name} only"] = Settings(pruner.with_keep(round(budget, 6)), Full())
     for method in reducers():
         plain = at_budget(chosen, pruner, method.name, **options)
         if method.name != chosen.channels.name:
             columns[method.name] = plain
             continue
         columns[method.name] = chosen
-        if chosen.channels.extensions:
+        if chosen.channels != chosen.channels.of_paper():
             columns[f"{method.name} as in its paper"] = plain
     if chosen not in columns.values() and not chosen.channels.stores_everything:
         columns[chosen.channels.name] = chosen
@@ -64,7 +62,7 @@ def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any
     budget, made = chosen.nominal_kv, paper_form(chosen, method, options)
     if not made.drops_channels or made.nominal_share < budget:  # tokens are dropped for the rest
         made = made.with_share(budget)
-    kept = _share(budget, made.nominal_share)
+    kept = round(budget / made.nominal_share, 6)
     return Settings(tokens=pruner.with_keep(kept) if kept < 1 else TOKENS.default(), channels=made)
 
 
@@ -79,11 +77,8 @@ def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> Cha
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
     keep = chosen.channels.of_paper().key_share if chosen.channels.drops_channels else QUARTER
-    return chosen.with_channels(method, **own).channels.of_paper().with_keep(keep)
-
-
-def _share(budget: float, channel_share: float) -> float:
-    return round(matched_keep_tokens(budget, channel_share), 6)
+    base = chosen if chosen.channels.name == method else Settings()
+    return base.with_options(channels=method, **own).channels.of_paper().with_keep(keep)
 
 
 def title_of(settings: Settings) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -141,35 +141,16 @@ class Settings:
 
     def with_options(self, **given: Any) -> "Settings":
         """These settings with some options, by their flat names, or a method, changed."""
-        if {"tokens", "channels"} & given.keys():
-            kept = {name: value for name, value in self.as_dict().items() if name not in given}
-            names = {name: given.get(name, kept.get(name)) for name in ("tokens", "channels")}
-            methods = [one.find(names[kind]) for kind, one in REGISTRIES.items()]
-            known = {one.key for method in methods for one in options_of(method)}
-            kept = {name: value for name, value in kept.items() if name in known}
-            return Settings.from_dict(names | kept | given)
-        return Settings.from_dict(self.as_dict() | given)
+        every = self.as_dict() | given
+        methods = [registry.find(every[kind]) for kind, registry in REGISTRIES.items()]
+        known = {one.key for method in methods for one in options_of(method)} | REGISTRIES.keys()
+        return Settings.from_dict({n: every[n] for n in every if n in known or n in given})
 
     def without_paths(self) -> "Settings":
         """These settings without the names of files of this machine."""
         given = self.as_dict()
         files = [name for name in path_names() & given.keys() if given[name] is not None]
         return self.with_options(**dict.fromkeys(files)) if files else self
-
-    def with_channels(self, method: str, **options: Any) -> "Settings":
-        """The same tokens, and the same share of Key channels under another method.
-
-        Options that only the present method has are dropped: every column of a comparison is plain
-        but for the chosen one. `options` by their flat names.
-        """
-        if method == self.channels.name:
-            return self.with_options(**options)
-        made = CHANNELS.find(method)
-        shared = {"keep_channels"} & {one.key for one in options_of(made)}
-        kept = {key: value for key, value in flat(self.channels).items() if key in shared}
-        return replace(
-            self, channels=_made(CHANNELS, "channels", {"channels": method} | kept | options)
-        )
 
 
 def check_taken(columns: Iterable[Settings], options: Mapping[str, Any]) -> None:

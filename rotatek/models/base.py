@@ -22,7 +22,6 @@ from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, expand_images, takes_tools, too_long_for
 from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid, scaled_size
-from rotatek.methods.shares import full_kv_bytes
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
@@ -151,8 +150,8 @@ class VisionLanguageModel:
         in layers that have one in place of Keys."""
         itemsize = self.model.get_input_embeddings().weight.element_size()
         shapes = kv_shapes(self.model)
-        keys = sum(full_kv_bytes(1, heads, width, tokens, itemsize) for heads, width in shapes)
-        return keys + states * self.state_bytes
+        numbers = 2 * tokens * sum(heads * width for heads, width in shapes)  # Keys and Values
+        return numbers * itemsize + states * self.state_bytes
 
     @cached_property
     def key_layers(self) -> int:

@@ -10,8 +10,8 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.inputs.request import make_request
+from rotatek.methods.columns import matched
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.methods.shares import matched_keep_tokens
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.loading import DTYPES
 from tests.fixtures import Picture, inputs_of
@@ -69,9 +69,8 @@ def test_nominal_budgets_of_the_paper(
 ) -> None:
     settings = Settings.of(tokens="fastv", keep_tokens=keep_tokens, keep_channels=keep_channels)
     assert settings.nominal_kv == pytest.approx(nominal)
-    assert matched_keep_tokens(nominal, settings.channels.nominal_share) == pytest.approx(
-        keep_tokens
-    )
+    columns = matched(settings)
+    assert all(one.nominal_kv == pytest.approx(nominal) for one in [*columns.values()][1:])
     assert BASELINE.nominal_kv == 1
 
 

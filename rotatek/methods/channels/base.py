@@ -175,14 +175,9 @@ class ChannelMethod(Method):
         return 0
 
     @property
-    def extensions(self) -> str:
-        """The extensions of the method's paper in these options, in a few words; or nothing."""
-        return ""
-
-    @property
     def form(self) -> str:
         """The difference of this form of the method from its plain one, for titles; or nothing."""
-        return self.extensions
+        return ""
 
     def with_share(self, share: float) -> Self:
         """The same method at the nominal share `share`, or as near to it as it can be.

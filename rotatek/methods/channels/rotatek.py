@@ -185,7 +185,7 @@ class RotateK(ChannelMethod):
         return super().with_share(share) if self.smaller is None else self.with_keep(share)
 
     @property
-    def extensions(self) -> str:
+    def form(self) -> str:
         """`8 times smaller`, or nothing."""
         return "" if self.smaller is None else f"{self.smaller:g} times smaller"
 
