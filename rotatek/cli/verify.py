@@ -81,7 +81,10 @@ def run(args: argparse.Namespace) -> None:
     (args.out / "verify.md").write_text(text, encoding="utf-8")
     told = {
         "model": asked.model, "attention": health.attention, "device": health.device,
-        "rungs": [one._asdict() for one in found], "advice": advice,
+        "advice": advice,
+        "rungs": [
+            one.record._asdict() | one.speed._asdict() | {"verdict": one.verdict} for one in found
+        ],
     }  # fmt: skip
     (args.out / "verify.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
     say(text.rstrip("\n"))

@@ -7,7 +7,7 @@ import torch
 
 from rotatek.engine.column import folded
 from rotatek.engine.engine import Engine
-from rotatek.evaluation.report import LATER, Record
+from rotatek.evaluation.report import LATER, Record, table
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.request import make_request
@@ -39,21 +39,11 @@ class Speed(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """A setting of the ladder.
+    """A setting of the ladder: its answers to follow-up questions, its speed, and a word of
+    `LIMITS`; none for the uncompressed cache."""
 
-    bytes: share of an uncompressed cache's; kl, same, score, difference: of follow-up questions,
-    as a `Record` has them; first_ms, step_ms, peak: of `Speed`; verdict: of `LIMITS`.
-    """
-
-    setting: str
-    bytes: float
-    kl: float
-    same: float
-    score: float
-    difference: float
-    first_ms: float
-    step_ms: float
-    peak: int
+    record: Record
+    speed: Speed
     verdict: str
 
 
@@ -84,11 +74,10 @@ def rungs(records: Sequence[Record], measured: Mapping[str, Speed]) -> list[Rung
     every = records[-1].split if records else ""
     mine = {one.setting: one for one in records if (one.split, one.turn) == (every, LATER)}
     return [
-        Rung(name, one.bytes, one.kl, one.same, one.score, one.difference, *speed,
-             "" if name == UNCOMPRESSED else verdict(one))
+        Rung(mine[name], speed, "" if name == UNCOMPRESSED else verdict(mine[name]))
         for name, speed in measured.items()
-        if (one := mine.get(name)) is not None
-    ]  # fmt: skip
+        if name in mine
+    ]
 
 
 def verdict(one: Record) -> str:
@@ -102,9 +91,8 @@ def verdict(one: Record) -> str:
 def advice(found: Sequence[Rung], factors: Mapping[str, float]) -> str:
     """The last line: the largest factor that is safe, else that is fine; factors: by setting."""
     for word, *_ in LIMITS[:2]:
-        good = [factors[one.setting] for one in found
-                if one.verdict == word and one.setting in factors]  # fmt: skip
-        if good:
+        good = [factors.get(one.record.setting, 0.0) for one in found if one.verdict == word]
+        if max(good, default=0):
             return f"Use `--smaller {max(good):g}` with this model."
     return "Keep this model's cache uncompressed: no factor of the ladder is safe or fine."
 
@@ -117,9 +105,8 @@ def markdown(found: Sequence[Rung]) -> str:
     )  # fmt: skip
     lines = [
         [one.setting, f"{one.bytes:.3f}", f"{one.kl:.4f}", f"{100 * one.same:.1f}",
-         f"{100 * one.score:.1f}", f"{100 * one.difference:+.1f}", f"{one.first_ms:.0f}",
-         f"{one.step_ms:.1f}", f"{one.peak / 1e6:,.0f}" if one.peak else "", one.verdict]
-        for one in found
+         f"{100 * one.score:.1f}", f"{100 * one.difference:+.1f}", f"{speed.first_ms:.0f}",
+         f"{speed.step_ms:.1f}", f"{speed.peak / 1e6:,.0f}" if speed.peak else "", word]
+        for one, speed, word in found
     ]  # fmt: skip
-    rows = [f"| {' | '.join(cells)} |".replace("nan", "") for cells in (heads, *lines)]
-    return "\n".join([rows[0], "|---" * len(heads) + "|", *rows[1:]])
+    return table([heads, *lines])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from math import isnan, log2, nan
+from math import log2, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -131,7 +131,7 @@ def markdown(path: Path) -> str:
     for model in dict.fromkeys(one.model for one in records):
         mine = [one for one in records if one.model == model]
         settings = list(dict.fromkeys(one.setting for one in mine))
-        named = {name for table in TABLES.values() for name in table}
+        named = {name for names in TABLES.values() for name in names}
         asked = next(
             one for one in mine if one.setting == settings[0] and one.split in _every(mine)
         )
@@ -142,8 +142,8 @@ def markdown(path: Path) -> str:
             "Intervals are 95 %, paired with the uncompressed cache, resampled by picture."
         )
         tables = {**TABLES, "other settings": [name for name in settings if name not in named]}
-        for title, table in tables.items():
-            shown = [name for name in settings if name in table and name != UNCOMPRESSED]
+        for title, names in tables.items():
+            shown = [name for name in settings if name in names and name != UNCOMPRESSED]
             if shown:
                 body = table_of(mine, [UNCOMPRESSED, *shown])
                 parts.append(f"## {title[:1].upper()}{title[1:]}\n\n{body}")
@@ -169,14 +169,19 @@ def table_of(records: Sequence[Record], settings: Iterable[str]) -> str:
             "" if later is None else f"{100 * later.same:.1f}",
             "" if first is None else f"{100 * first.score:.1f}",
             f"{main.whole_tokens:.0f}",
-            *("" if isnan(value) else f"{value:.4f}"
-              for value in (main.kl, main.kl_median, main.kl_99)),
-            "" if isnan(main.same_choices) else f"{100 * main.same_choices:.1f}",
+            *(f"{value:.4f}" for value in (main.kl, main.kl_median, main.kl_99)),
+            f"{100 * main.same_choices:.1f}",
             *("" if one is None else f"{100 * one.score:.1f}"
               for one in (found.get((name, split, LATER)) for split in splits)),
         ])  # fmt: skip
-    made = [f"| {' | '.join(cells)} |" for cells in ([*HEADS, *splits], *lines)]
-    return "\n".join([made[0], "|---" * (len(HEADS) + len(splits)) + "|", *made[1:]])
+    return table([[*HEADS, *splits], *lines])
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells in Markdown, heads first; "nan" is left empty."""
+    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    cells = (["" if cell.strip("+") == "nan" else cell for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _every(records: Sequence[Record]) -> list[str]:

@@ -2,31 +2,36 @@
 
 A picture's first question is answered afresh under every setting: those that drop the same tokens
 share one prefill. Its other questions follow on the caches that the first one left. Several
-conversations run at a time, and the engine decodes the rows of all of them in one step.
+conversations run at a time, and the engine decodes the rows of all of them in one step. Then the
+caches of all settings read one text, that of the uncompressed cache: how far are the distributions
+from which the tokens of its later answers, and their ends, were chosen?
 """
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import recovery
-from rotatek.engine.conversation import Conversation
+from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
-from rotatek.engine.sequences import Sequence
+from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill
+from rotatek.engine.sequences import Sequence as Column
 from rotatek.engine.store_tensors import taken_apart
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
-from rotatek.evaluation.forced import Divergence, divergences
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.limits import Limits
@@ -51,7 +56,7 @@ class EvaluationEngine(Engine):
         super().__init__(vlm, limits=limits)
         self._waiting: WeakKeyDictionary[Cache, list[Store]] = WeakKeyDictionary()
 
-    def _join(self, columns: list[Sequence]) -> list[Sequence]:
+    def _join(self, columns: list[Column]) -> list[Column]:
         for cache in (column.cache for column in columns):
             stores = [layer.store for layer in key_layers(cache)] if _is_apart(cache) else []
             if stores:
@@ -79,6 +84,63 @@ def engine_for(vlm: VisionLanguageModel, suite: Suite) -> EvaluationEngine:
     """An engine that answers all of a picture's questions in one conversation."""
     turns = max(map(len, suite.pictures.values()))
     return EvaluationEngine(vlm, Limits(turns=turns, max_new_tokens=LONG_TOKENS))
+
+
+class Divergence(NamedTuple):
+    """Of one answer: mean KL(uncompressed || this) of its tokens in nats, and the share of them
+    whose likeliest candidates are equal."""
+
+    kl: float
+    same_choices: float
+
+
+@torch.inference_mode()
+def divergences(
+    vlm: VisionLanguageModel,
+    request: Request,
+    answers: Sequence[Sequence[int]],
+    later: Sequence[str],
+    settings: Mapping[str, Settings],
+) -> Iterator[tuple[str, list[Divergence]]]:
+    """Each setting's divergence over the later answers about a picture.
+
+    Args:
+        vlm: the model.
+        request: the first question, with its picture.
+        answers: token ids of the uncompressed cache's answers, the first one's first.
+        later: the other questions.
+        settings: by name; the uncompressed cache's is the first one.
+
+    Yields:
+        a name, and one `Divergence` for each of the later questions.
+    """
+    turns = [turn_of(vlm, text).ids[0].tolist() for text in later]
+    ids, spans = [*answers[0]], []
+    for turn, answer in zip(turns, answers[1:], strict=True):
+        ids += turn
+        spans.append(slice(len(ids) - 1, len(ids) + len(answer)))  # behind the last: its end
+        ids += answer
+    text = torch.tensor([ids], device=vlm.device)
+    shared = SharedPrompt(vlm, vlm.prompt(request))
+    whole: list[Tensor] = []
+    for group in by_pruning(settings.values()):
+        shared.see(group[0])
+        embedded, plan, _ = shared.under(group[0])
+        named = {name: one for name, one in settings.items() if one in group}
+        caches = [empty_cache(vlm, embedded, one, plan) for one in named.values()]
+        fill(vlm, embedded, plan, caches, timed=False)
+        for name, cache in zip(named, caches, strict=True):
+            logits = read_on(vlm, text, embedded.next_position, cache)[0]
+            found = [logits[span].float().log_softmax(-1) for span in spans]
+            release(cache)
+            whole = whole or found
+            yield name, [_divergence(*pair) for pair in zip(whole, found, strict=True)]
+
+
+def _divergence(whole: Tensor, found: Tensor) -> Divergence:
+    kl = (whole.exp() * (whole - found)).sum(-1).mean()
+    same = (whole.argmax(-1) == found.argmax(-1)).float().mean()
+    return Divergence(max(0.0, float(kl)), float(same))
 
 
 class Run:

@@ -22,9 +22,8 @@ from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
 from rotatek.evaluation import ladder, report, tables
 from rotatek.evaluation import suite as suites
 from rotatek.evaluation.answers import Answer, append, begin, read
-from rotatek.evaluation.forced import divergences
 from rotatek.evaluation.report import Record
-from rotatek.evaluation.run import Run, engine_for
+from rotatek.evaluation.run import Run, divergences, engine_for
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
 from rotatek.inputs.request import make_request
