@@ -37,6 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.description = module.__doc__
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     module.arguments(parser)
+    if name != "real-keys":
+        parser.add_argument("--tiny", action="store_true", help="small, on a processor")
     options = parser.parse_args(words)
     gpu = torch.cuda.is_available()
     if name != "real-keys" and not gpu and not options.tiny:

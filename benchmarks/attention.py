@@ -8,7 +8,7 @@ Keys and of Values.
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.paper import attend_paper
 from benchmarks.timing import capture, interleaved, layers_for, read_bandwidth, read_only
 from kernels.attention_launch import attend_triton
 from kernels.packed_attention_launch import attend_packed
@@ -140,8 +139,6 @@ def arms_of(k: list[int], mixes: list[str], d: int = 128) -> dict[str, Arm]:
         DENSE[1:], (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION), strict=True
     ):
         found[name] = Arm(partial(library, backend), dense, 4 * d)
-    if powers := [each for each in k if each & (each - 1) == 0]:  # all that the paper's takes
-        found["paper"] = replace(found[f"k={powers[0]}"], attend=attend_paper)
     return found
 
 
@@ -164,7 +161,7 @@ def gap(arm: Arm, layer: tuple[Tensor, Visual, Text], scale: float) -> float:
 
 def measure(shape: Shape, arms: dict[str, Arm], rounds: int, device: str) -> Iterator[dict]:
     """A row an arm: us a layer with its quartiles, bytes over the read bandwidth of the same run,
-    and the speed over the best dense kernel, our dense one, and the paper's."""
+    and the speed over the best dense kernel and our dense one."""
     known = {"heads": f"{shape.Hq}/{shape.Hkv}", "B": shape.B, "N": shape.N}
     count = 1 if device == "cpu" else layers_for(shape.nbytes(2 * shape.d))
     scale = shape.d**-0.5
@@ -194,9 +191,8 @@ def measure(shape: Shape, arms: dict[str, Arm], rounds: int, device: str) -> Ite
         size = shape.nbytes(arms[name].visual)
         row = known | {"arm": name, "us": us, "low": low, "high": high, "MB": size / 1e6}
         row |= {"bytes_per_s": size / us * 1e6, "over_best_dense": best / us}
-        for other in ("our dense", "paper"):
-            if other in times:
-                row[f"over_{other.replace(' ', '_')}"] = times[other][0] / us
+        if "our dense" in times:
+            row["over_our_dense"] = times["our dense"][0] / us
         yield row
     yield known | {"arm": "read only", "us": read, "MB": floor.nbytes / 1e6}
 
@@ -210,7 +206,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--digits", nargs="*", choices=DIGITS, default=["24", "64"])
     parser.add_argument("--text", type=int, default=64, help="text tokens")
     parser.add_argument("--rounds", type=int, default=11, help="how often the arms take turns")
-    parser.add_argument("--tiny", action="store_true", help="one small shape, on a processor")
 
 
 def run(options: argparse.Namespace) -> Iterator[dict]:

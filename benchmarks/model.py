@@ -15,22 +15,17 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.cache_utils import DynamicCache
 
+from benchmarks.shapes import QUESTION, SETTINGS, SIDES
 from benchmarks.timing import seconds
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import Settings
 from rotatek.models import Prompt
 from tests.full_qwen import adapted, drawn, noise
 from tests.tiny import tiny_qwen
 
-SIDES: Final = {1225: (980, 980), 2880: (1680, 1344)}  # pixels that make so many visual tokens
-QUESTION: Final = "What is the total on this receipt?"
-SETTINGS: Final = {
-    "uncompressed": BASELINE,
-    "k=d/4": Settings.of(keep_channels=0.25),
-    "smaller=8": Settings.of(smaller=8),
-}
+PIXELS: Final = {1225: (980, 980), 2880: SIDES}  # that make so many visual tokens
 
 
 class Clock(StoppingCriteria):
@@ -105,10 +100,9 @@ def ours(
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command line."""
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--visual", type=int, nargs="+", choices=SIDES, default=[2880])
+    parser.add_argument("--visual", type=int, nargs="+", choices=PIXELS, default=[2880])
     parser.add_argument("--new", type=int, default=64, help="tokens of an answer")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tiny", action="store_true", help="a tiny model on a processor")
 
 
 def run(options: argparse.Namespace) -> Iterator[dict]:
@@ -118,7 +112,7 @@ def run(options: argparse.Namespace) -> Iterator[dict]:
         model, sides = small.model, {12: (120, 90)}
     else:
         model, small = drawn()
-        sides = {tokens: SIDES[tokens] for tokens in options.visual}
+        sides = {tokens: PIXELS[tokens] for tokens in options.visual}
         small.images.size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * max(sides)}
     given: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
     for size in sides.values():

@@ -14,21 +14,15 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.shapes import QUESTION, SETTINGS, model_and_sides
 from benchmarks.timing import in_turn, seconds
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE
 from rotatek.pictures import Pictures
-from tests.full_qwen import noise, qwen
-from tests.tiny import tiny_qwen
+from tests.full_qwen import noise
 
-QUESTION: Final = "What is the total on this receipt?"
 LENGTH: Final = 16  # tokens of an answer
-SIDES: Final = (1680, 1344)  # pixels: 2,880 visual tokens
-SETTINGS: Final = {
-    "k=d/4": Settings.of(keep_channels=0.25),
-    "smaller=8": Settings.of(smaller=8),
-}
 
 
 def figures(
@@ -71,17 +65,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command line."""
     parser.add_argument("--pages", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tiny", action="store_true", help="a tiny model on a processor")
 
 
 @torch.inference_mode()
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Three rows a setting: first tokens, bytes, pages a second."""
-    vlm, side = (tiny_qwen(), (224, 168)) if options.tiny else (qwen(2880), SIDES)
+    vlm, side = model_and_sides(options.tiny)
     engine = Engine(vlm, graphs=vlm.device.type == "cuda")
     pages = [noise(*side, 28, seed) for seed in range(options.pages)]
     pages = [make_request(page, "?").images[0] for page in pages]
-    for name, setting in SETTINGS.items():
+    for name, setting in [*SETTINGS.items()][1:]:  # which leaves out the uncompressed one
         with TemporaryDirectory() as folder:
             where = folder if find_spec("zstandard") else None
             pictures = Pictures(engine, setting, where)

@@ -13,22 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
+from benchmarks.shapes import SETTINGS, model_and_sides
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.full_qwen import noise, qwen
-from tests.tiny import tiny_qwen
+from tests.full_qwen import noise
 
-SETTINGS: Final = {
-    "uncompressed": BASELINE,
-    "k=d/4": Settings.of(keep_channels=0.25),
-    "smaller=8": Settings.of(smaller=8),
-}
 MIXED: Final = "mixed"  # clients take the settings in turn
-SIDES: Final = (1680, 1344)  # pixels: 2,880 visual tokens
 WORDS: Final = "What is written on the document in the middle of the picture and who has signed it "
 
 
@@ -130,12 +124,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", type=float, default=2.0, help="seconds in which clients arrive")
     parser.add_argument("--limit", type=float, default=45.0, help="seconds of a run")
     parser.add_argument("--settings", nargs="+", choices=(*SETTINGS, MIXED), default=[*SETTINGS])
-    parser.add_argument("--tiny", action="store_true", help="a tiny model on a processor")
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """A row a setting."""
-    vlm, side = (tiny_qwen(), (224, 168)) if options.tiny else (qwen(2880), SIDES)
+    vlm, side = model_and_sides(options.tiny)
     work = requests(options.clients, side, options.new)
     none = property(lambda _: frozenset())
     with mock.patch.object(VisionLanguageModel, "stop_ids", none):  # as long as they may be

@@ -29,7 +29,7 @@ def test_every_arm_of_attention_agrees_with_plain_pytorch(tmp_path: Path) -> Non
     refused = [row["arm"] for row in found if "refused" in row]
     timed = {row["arm"]: row for row in found if "over_best_dense" in row}
     assert refused == ["cudnn"]  # which needs a GPU
-    assert set(timed) == {"k=32", "digits 24", "digits 64", "our dense", "flash", "paper"}
+    assert set(timed) == {"k=32", "digits 24", "digits 64", "our dense", "flash"}
     assert timed["digits 24"]["MB"] < timed["digits 64"]["MB"] < timed["k=32"]["MB"]
 
 
@@ -39,7 +39,7 @@ def test_an_arm_that_is_wrong_has_no_time(tmp_path: Path, monkeypatch: pytest.Mo
     words = "attention --tiny --rounds 1 --digits".split()
     found = rows(tmp_path, *words, status=1)
     assert [row["arm"] for row in found if "refused" in row] == ["k=32", "our dense", "cudnn"]
-    assert {row["arm"] for row in found if "us" in row} == {"flash", "paper", "read only"}
+    assert {row["arm"] for row in found if "us" in row} == {"flash", "read only"}
 
 
 def test_generate_is_timed_plainly_and_with_our_cache(tmp_path: Path) -> None:
