@@ -27,7 +27,7 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask.settings import columns_of
 from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
-from rotatek.page.inspect.heads import HeadEvents
+from rotatek.page.inspect.heads import HeadEvents, choose_head
 from rotatek.page.inspect.heads import summary as heads_summary
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
@@ -104,8 +104,8 @@ def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
     prefill(vlm, vlm.embed(prompt), plain)
     for layer, head in np.ndindex(trace.shape):
         if head == trace.heads(layer):
-            drawn = partial(events.redraw, run, "energy"), partial(events.step_through, run)
-            for changed in drawn:
+            both = partial(events.redraw, run, "energy"), partial(events.step_through, run)
+            for changed in both:
                 with pytest.raises(SettingError, match="head must be a number below 1, as layer"):
                     changed(layer, head, 0, **form())
             continue
@@ -171,13 +171,13 @@ def test_heads_that_did_the_harm(service: Service, run: Run) -> None:
     assert shares.shape == (heads, layers) and shares.sum() == pytest.approx(100, abs=5)
     view = present(events.view_of(run, (0, 0, 0), form()))
     (known,) = asked.measure()
-    assert known["damage_said"] == heads_summary(drawings.damage_of(view), 16)
+    assert known["damage_said"] == heads_summary(view.damage, 16)
     assert len(asked.measure(keep_channels=0.75)) > 1  # another width
     (hidden,) = asked.measure("energy")
     assert not hidden["damage_row"]["visible"]
     again = replace(run, memory={})
     again.recall(run)
-    assert drawings.damage_of(replace(view, run=again)) is drawings.damage_of(view)
+    assert replace(view, run=again).damage is view.damage
 
 
 def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: Run) -> None:
@@ -205,10 +205,9 @@ def test_one_sentence_says_who_did_it() -> None:
     assert "No head does harm by itself" in heads_summary(np.full((2, 2), 1e-9), 8)
 
 
-def test_chosen_heads_make_a_column(service: Service) -> None:
-    events_ = HeadEvents(PageContext(service))
-    one = events_.leave_whole(3, 1, [])["what_if"]["value"]
-    two = events_.leave_whole(0, 1, one)["what_if"]
+def test_chosen_heads_make_a_column() -> None:
+    one = choose_head("leave", 3, 1, [])["what_if"]["value"]
+    two = choose_head("leave", 0, 1, one)["what_if"]
     assert two["value"] == ["leave:3.1", "leave:0.1"] and two["visible"]
     assert two["choices"][0][0] == "Layer 3, head 1 whole"
     *_, leave = columns_of(CHOSEN, 4, (), two["value"]).items()
@@ -216,7 +215,7 @@ def test_chosen_heads_make_a_column(service: Service) -> None:
     heads = frozenset({(0, 1), (3, 1)})
     assert leave == ("FastV + RotateK (0.1, 3.1 whole)",
                      Settings(CHOSEN.tokens, WhatIf(like, heads, whole=True)))  # fmt: skip
-    only = events_.compress_only(2, 0, two["value"])["what_if"]["value"]
+    only = choose_head("only", 2, 0, two["value"])["what_if"]["value"]
     *_, column = columns_of(CHOSEN, 4, (), only).values()
     assert only == ["only:2.0"] and column == Settings(channels=WhatIf(like, frozenset({(2, 0)})))
     for bad in (["leave:3"], ["leave:1.1", "only:1.1"], ["../etc"]):

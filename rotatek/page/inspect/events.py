@@ -7,7 +7,7 @@ import gradio as gr
 
 from rotatek.errors import SettingError
 from rotatek.inspect.trace import Trace
-from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import plot_transport
 from rotatek.page.binding import AT_ONCE, DRAWING, QUIET, Shown, Widgets
@@ -33,7 +33,7 @@ def overview(run: Run | None) -> Shown:
         "head": gr.update(maximum=max(1, heads - 1)),
         "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
         "frame": frame_slider(trace),
-        "overview": plot_transport.payload(drawn, drawings.pictures(run)),
+        "overview": plot_transport.payload(drawn, drawings.sent_once(run, trace)),
     }
 
 
@@ -46,14 +46,9 @@ def frame_slider(trace: Trace) -> Any:
 
 
 def redraw(
-    run: Run | None,
-    map_shows: str,
-    layer: float,
-    head: float,
-    step: float,
-    frame: float = 1,
+    run: Run | None, map_shows: str, layer: float, head: float, step: float, frame: float = 1,
     **form: Any,
-) -> Shown:
+) -> Shown:  # fmt: skip
     """One head, at the width that the settings ask for."""
     view = view_of(run, (layer, head, step, frame), form)
     if view is None:
@@ -63,63 +58,55 @@ def redraw(
 
 
 def step_through(
-    run: Run | None,
-    layer: float,
-    head: float,
-    step: float,
-    frame: float = 1,
-    **form: Any,
+    run: Run | None, layer: float, head: float, step: float, frame: float = 1, **form: Any
 ) -> Shown:
     """Another token of the answer, or another picture."""
     view = view_of(run, (layer, head, step, frame), form)
     if view is None:
         return {}
-    tokens = drawings.answer_tokens(view.run, view.trace)
+    run, trace, at = view.run, view.trace, view.at
     drawn, under = drawings.attention_drawings(view), {}
-    if drawings.frames_of(view.trace):
-        drawn["kept"] = drawings.kept_drawing(view.run, view.trace, view.at.grid)
-        under = drawings.pictured(view.run, view.trace, view.at.grid)
+    if drawings.frames_of(trace):
+        drawn["kept"] = drawings.kept_drawing(run, trace, at.grid)
+        under = drawings.sent_once(run, trace, at.grid)
+    traced = (c for c in run.columns.values() if c.finished and c.finished.trace is trace)
+    pieces = next((column.pieces for column in traced), [])
     return {
         "attention": plot_transport.payload(drawn, under),
-        "said": marked_answer(*tokens, view.at.step),
+        "said": marked_answer(pieces, trace.steps, at.step),
     }
 
 
 def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) -> View | None:
-    """The selected view; None while there is no trace."""
-    trace = None if run is None else run.trace
-    if run is None or trace is None:
-        return None
-    return View(run, trace, place_in(trace, *place), *shown_methods(form))
+    """The selected view; None while there is no trace.
 
+    Where the chosen method does not rotate, the default one's rotation is drawn, with what the
+    widgets say of it.
 
-def place_in(trace: Trace, layer: float, head: float, step: float, frame: float = 1) -> Place:
-    """The selection of the sliders, clamped to the trace; frame: from 1.
+    Args:
+        run: whose trace is drawn.
+        place: values of the sliders: layer, head, step, and frame from 1; clamped to the trace.
+        form: the settings.
 
     Raises:
         SettingError: for a head that this layer lacks, where others have it.
     """
-    layers, heads = trace.shape
+    trace = None if run is None else run.trace
+    if run is None or trace is None:
+        return None
+    layer, head, step, frame = (*place, 1)[:4]
+    (layers, heads), stand = trace.shape, (layer, head, step, frame - 1)
     tops = (layers - 1, heads - 1, len(trace.steps) - 1, max(len(trace.grids) - 1, 0))
-    stand = (layer, head, step, frame - 1)
     at = Place(*(min(max(int(v), 0), top) for v, top in zip(stand, tops, strict=True)))
     own = trace.heads(at.layer)
     if at.head >= own:
         known = f"a number below {own}, as layer {at.layer} has as many Key heads"
         raise SettingError("head", known, at.head)
-    return at
-
-
-def shown_methods(form: Mapping[str, Any]) -> tuple[ChannelMethod, ChannelMethod]:
-    """The method whose rotation is drawn, and the chosen one.
-
-    Where the chosen one does not rotate, the default method does, with what the widgets say of it.
-    """
     form = {**form, "tokens": TOKENS.default.name}
-    chosen = settings_of(form).channels
-    if chosen.rotates:
-        return chosen, chosen
-    return settings_of({**form, "channels": CHANNELS.default.name}).channels, chosen
+    method = chosen = settings_of(form).channels
+    if not chosen.rotates:
+        method = settings_of({**form, "channels": CHANNELS.default.name}).channels
+    return View(run, trace, at, method, chosen)
 
 
 def choose_cell(cell: str) -> Shown:

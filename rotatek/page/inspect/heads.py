@@ -1,6 +1,7 @@
 """Which heads did the harm, and what if one was left whole: the questions that Look inside asks."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import Any, Final
 
@@ -48,7 +49,8 @@ class HeadEvents:
         if view is None or map_shows != "damage":
             yield {"damage_row": gr.update(visible=map_shows == "damage"), "damage_said": ""}
             return
-        found, total = drawings.damage_of(view), heads_in(view)
+        layers = range(len(view.trace.layers))
+        found, total = view.damage, sum(map(view.trace.heads, layers))
         idle: Shown = {
             "measure": gr.update(interactive=True), "damage_stop": gr.update(interactive=False)
         }  # fmt: skip
@@ -87,24 +89,12 @@ class HeadEvents:
         """End the measurement within one head."""
         self.context.service.stop(f"{session or ''}/damage")
 
-    def leave_whole(self, layer: float, head: float, what_if: Sequence[str]) -> Shown:
-        """A column where this head is left whole, with those that were chosen before."""
-        return _chosen("leave", layer, head, what_if)
 
-    def compress_only(self, layer: float, head: float, what_if: Sequence[str]) -> Shown:
-        """A column where this head alone is compressed, with those that were chosen before."""
-        return _chosen("only", layer, head, what_if)
-
-
-def heads_in(view: drawings.View) -> int:
-    """Key heads of all layers."""
-    return sum(map(view.trace.heads, range(len(view.trace.layers))))
-
-
-def _chosen(kind: str, layer: float, head: float, before: Sequence[str]) -> Shown:
-    """Heads of one kind at a time."""
+def choose_head(kind: str, layer: float, head: float, what_if: Sequence[str]) -> Shown:
+    """A column where this head is left whole ("leave"), or it alone is compressed ("only"), with
+    those of its kind that were chosen before."""
     code = f"{kind}:{int(layer)}.{int(head)}"
-    codes = [one for one in before if one.startswith(f"{kind}:") and one != code]
+    codes = [one for one in what_if if one.startswith(f"{kind}:") and one != code]
     return {"what_if": boxes([*codes, code][-MOST_HEADS:])}
 
 
@@ -121,7 +111,7 @@ def shown_damage(view: drawings.View, said: str = "") -> Shown:
     drawn = {"map": drawings.head_map(view, "damage")}
     return {
         "drawn": plot_transport.payload(drawn), "damage_row": gr.update(visible=True),
-        "damage_said": said or summary(drawings.damage_of(view), view.k),
+        "damage_said": said or summary(view.damage, view.k),
     }  # fmt: skip
 
 
@@ -173,6 +163,8 @@ def wire_heads(events: HeadEvents, widgets: Widgets) -> list[Any]:
     asked = [w["map_shows"].input, w["measure"].click]
     w.listen(asked, events.measure, shown, **QUIET, **MODEL_WORK)
     w.listen(w["damage_stop"].click, events.stop, **AT_ONCE)
-    leave = w.listen(w["leave"].click, events.leave_whole, "what_if", **AT_ONCE)
-    only = w.listen(w["only"].click, events.compress_only, "what_if", **AT_ONCE)
-    return [leave.then, only.then, w["what_if"].input]
+    chosen = [
+        w.listen(w[kind].click, partial(choose_head, kind), "what_if", **AT_ONCE)
+        for kind in ("leave", "only")
+    ]
+    return [*(event.then for event in chosen), w["what_if"].input]

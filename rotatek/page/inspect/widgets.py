@@ -1,5 +1,6 @@
 """The widgets of Look inside: which head, the frames of its figures, the answer to step through."""
 
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -85,7 +86,7 @@ def add_inspection(widgets: Widgets) -> None:
     widgets["overview"] = message_box("overview")
 
 
-def marked_answer(pieces: list[str], steps: list[int], step: int) -> str:
+def marked_answer(pieces: Sequence[str], steps: Sequence[int], step: int) -> str:
     """The answer as HTML; the token that the selected query predicted is marked."""
     number = steps[step]
     before, token, after = pieces[:number], pieces[number : number + 1], pieces[number + 1 :]
