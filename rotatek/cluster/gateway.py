@@ -21,9 +21,9 @@ from rotatek.cluster.replica import Replica, stay_inside
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here
 from rotatek.server.chat_app import Bounds, ChatApp
-from rotatek.service.conversation_store import MOST, MOST_BYTES, ConversationStore
 from rotatek.service.model_list import models_of
 from rotatek.service.service import Service
+from rotatek.service.session_store import MOST, MOST_BYTES, SessionStore
 
 CONNECTIONS: Final = 10_000  # of the gateway; API and page limit their requests themselves
 HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is never replaced
@@ -96,7 +96,7 @@ class Gateway:
         stay_inside()
         by_source = dict(zip(plan.models, handles, strict=True))
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
-        service.conversations = ConversationStore(MOST * plan.most, MOST_BYTES * plan.most)
+        service.conversations = SessionStore(MOST * plan.most, MOST_BYTES * plan.most)
         bounds = Bounds(plan.answers * plan.most, plan.queue)
         self.api = ChatApp(
             service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False

@@ -25,13 +25,12 @@ from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Health
 from rotatek.errors import UserError, public_error
 from rotatek.server.worker_pool import WorkerPool
-from rotatek.service.conversation_store import ConversationStore, WaitingConversation
+from rotatek.service.session_store import SessionStore
 
 log = logging.getLogger("rotatek")
 
 USED: Final = "RAY_SERVE_USE_GRPC_BY_DEFAULT"  # only then does anybody call a replica's own port
 EVERYWHERE: Final = "[::]"
-KEY: Final = "talk"  # of what waits here
 PATIENT: Final = 100_000  # the front bounds how many wait
 
 Told = Event | Started | ConversationLost | Refused | KeptConversation
@@ -54,7 +53,7 @@ class Replica:
         self.home = serve.get_replica_context().replica_id.unique_id
         self.engine = Engine(source, device, graphs=graphs)
         self.engine.warm_up()
-        self.workers, self.waiting = WorkerPool(answers, PATIENT), ConversationStore()
+        self.workers, self.waiting = WorkerPool(answers, PATIENT), SessionStore[Conversation]()
         self._stops: dict[str, StopFlag] = {}
 
     async def run(self, job: Job) -> AsyncGenerator[Told, None]:
@@ -94,21 +93,21 @@ class Replica:
             raise RuntimeError("the accelerator is lost")
 
     def _events(self, job: Job, stop: StopFlag) -> Iterator[Told]:
-        found = self.waiting.take(job.talk, KEY) if job.asked is not None else None
+        found = self.waiting.take(job.talk) if job.asked is not None else None
         if found is None and job.request is None:
             yield ConversationLost()
             return
-        waiting, is_kept = found or WaitingConversation(Conversation(), KEY), False
+        talk, is_kept = found or Conversation(), False
         try:
-            events = self._answer(job, waiting.conversation, stop)
+            events = self._answer(job, talk, stop)
             yield Started(self.home)
             yield from events
-            if job.talk and waiting.conversation.is_open:
-                self.waiting.hold(job.talk, waiting)
+            if job.talk and talk.is_open:
+                self.waiting.hold(job.talk, talk)
                 is_kept = True
-                yield KeptConversation(waiting.conversation.cache_bytes)
+                yield KeptConversation(talk.cache_bytes)
         except UserError as error:
-            if found is not None and found.conversation.is_open:
+            if found is not None and found.is_open:
                 self.waiting.hold(job.talk, found)
                 is_kept = True
             yield Refused(error)
@@ -116,7 +115,7 @@ class Replica:
             yield Refused(public_error(error))
         finally:
             if not is_kept:
-                waiting.close()
+                talk.close()
 
     def _answer(self, job: Job, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
         """The job's events. Lost caches are made as they were: the same questions have the same

@@ -22,7 +22,6 @@ from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
 from rotatek.page.theme import head, theme
 from rotatek.paths import assets
-from rotatek.service.health import report_of
 from rotatek.service.listening import own_uploads, past_proxies
 from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.service.service import Service
@@ -54,7 +53,7 @@ def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str,
     itself refuses."""
 
     def health(request: Request) -> JSONResponse:
-        report = report_of(service)
+        report = service.health()
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
 
     return {

@@ -28,7 +28,6 @@ from rotatek.server.metrics import Metrics, RequestMetrics
 from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
-from rotatek.service.health import report_of
 from rotatek.service.service import Service
 
 log = logging.getLogger("rotatek")
@@ -141,7 +140,7 @@ class ChatApp:
 
     async def health(self, request: Request) -> Response:
         """Whether questions can be answered; needs no key."""
-        report = report_of(self.service)
+        report = self.service.health()
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
 
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,7 +233,7 @@ class ChatApp:
         self._check_open()
         found = self.follow_ups.take(reply.call, owner)
         reply.is_warm = found is not None
-        reply.cached = 0 if found is None else found.conversation.tokens
+        reply.cached = 0 if found is None else found.tokens
         self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
         return self.follow_ups.answer(engine, reply.call, owner, stop, found)
 

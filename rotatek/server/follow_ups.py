@@ -23,7 +23,7 @@ from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text import clean_text
 from rotatek.server.chat_request import Call
-from rotatek.service.conversation_store import ConversationStore, WaitingConversation
+from rotatek.service.session_store import SessionStore
 
 KEY: Final = "chat"  # begins the names of this API's caches
 
@@ -52,17 +52,17 @@ class FollowUps:
         waiting: where caches wait.
     """
 
-    def __init__(self, waiting: ConversationStore) -> None:
+    def __init__(self, waiting: SessionStore[Conversation]) -> None:
         self.waiting = waiting
 
-    def take(self, call: Call, owner: str) -> WaitingConversation | None:
+    def take(self, call: Call, owner: str) -> Conversation | None:
         """The cache that `call` can go on from, now its own; None where there is none."""
         *before, asked = call.request.messages
         if call.answers > 1:
             return None
         if not before or before[-1].role != "assistant" or asked.role != "user":
             return None
-        found = self.waiting.take(place_of(call, owner, before), KEY)
+        found = self.waiting.take(place_of(call, owner, before))
         if found is not None and asked.pictures:
             found.close()
             return None
@@ -74,7 +74,7 @@ class FollowUps:
         call: Call,
         owner: str,
         stop: StopFlag,
-        found: WaitingConversation | None,
+        found: Conversation | None,
     ) -> Iterator[Event]:
         """One column's events, up to one token more than the answer may have.
 
@@ -87,7 +87,7 @@ class FollowUps:
             stop: ends the answer early.
             found: what `take` gave.
         """
-        waiting, events = self._begin(engine, call, stop, found)
+        talk, events = self._begin(engine, call, stop, found)
         text, is_kept, is_whole, is_over = "", False, call.answers == 1, False
         try:
             with closing(events):  # type: ignore[type-var]
@@ -101,31 +101,28 @@ class FollowUps:
                         is_over = event.index >= call.length
                         text += "" if is_over else event.text
                     yield event
-            talk = waiting.conversation
             if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
                 said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
                 messages = (*call.request.messages, said)
-                self.waiting.hold(place_of(call, owner, messages), waiting)
+                self.waiting.hold(place_of(call, owner, messages), talk)
                 is_kept = True
         finally:
             if not is_kept:
-                waiting.close()
+                talk.close()
 
     def _begin(
-        self, engine: Engine, call: Call, stop: StopFlag, found: WaitingConversation | None
-    ) -> tuple[WaitingConversation, Iterator[Event]]:
+        self, engine: Engine, call: Call, stop: StopFlag, found: Conversation | None
+    ) -> tuple[Conversation, Iterator[Event]]:
         request = call.request
         longest = min(request.max_new_tokens + engine.lookahead, MAX_NEW_TOKENS)
         if found is not None:
             parts: Any = request.messages[-1].parts  # `follow` takes a text, or several
             try:
-                return found, engine.follow(
-                    found.conversation, parts, longest, stop, request.sampling
-                )
+                return found, engine.follow(found, parts, longest, stop, request.sampling)
             except ConversationOver:  # read afresh there may be room
                 found.close()
-        fresh = WaitingConversation(Conversation(), KEY)
+        fresh = Conversation()
         columns = dict.fromkeys(call.columns, call.settings)
         longer = replace(request, max_new_tokens=longest)
-        kept = fresh.conversation if call.answers == 1 else None
+        kept = fresh if call.answers == 1 else None
         return fresh, engine.compare(longer, columns, stop, trace=False, conversation=kept)

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek.engine.column import Column
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.events import Event, Queued, Restarted
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.trace import Trace
@@ -29,7 +30,8 @@ class Run:
     notice: str = ""  # what the visitor should know of how it was answered
     memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
-    goes_on: bool = False  # its caches wait for a follow-up question
+    talk: Conversation | None = field(default=None, repr=False)  # where its caches go, if kept
+    goes_on: bool = False  # they wait for a follow-up question
     place: int = 0  # in the queue for memory; 0 where it is free
     previous: "Run | None" = None  # the turn before, in a conversation
     pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 from PIL.Image import Image as Picture
 
+import rotatek
 from rotatek import errors
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
@@ -19,12 +20,13 @@ from rotatek.engine.events import Event, Failed, Restarted, Token
 from rotatek.inputs import request as inputs
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
-from rotatek.models.download import Progress, downloading
-from rotatek.service.conversation_store import ConversationStore, WaitingConversation
-from rotatek.service.loading_progress import with_progress
+from rotatek.models.download import GB, Progress, downloading
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run, start
+from rotatek.service.session_store import SessionStore
 
+MB = 1_000_000
+REPORT_S = 0.25  # between two reports of a download's progress
 HALT_S = 5.0  # for a superseded answer to end, which it does within a token
 REPAINT_S = 0.06  # growing answers are shown at most this often
 
@@ -47,7 +49,7 @@ class Service:
         self._loading = threading.Lock()
         self._stops: dict[str, dict[StopFlag, Run | None]] = {}  # None: waits for a model
         self._closed = False
-        self.conversations = ConversationStore()
+        self.conversations = SessionStore[Conversation]()
         self._welcome: Run | None = None
         self._welcoming = threading.Lock()
 
@@ -94,18 +96,48 @@ class Service:
         stop = threading.Event()
         if session is not None:
             self._stops.setdefault(session, {})[stop] = None
+        failed: list[Exception] = []
+
+        def load() -> None:
+            try:
+                self.engine(name)
+            except Exception as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=load, daemon=True)
+        thread.start()
         try:
-            work = partial(self.engine, name)
-            for said in with_progress(work, labels.get(name, ""), self._downloads[name]):
+            while thread.is_alive():
                 if stop.is_set():
                     raise errors.Stopped
-                yield said
+                yield _progress_line(labels.get(name, ""), self._downloads[name])
+                thread.join(REPORT_S)
         finally:
             self._forget(session or "", stop)
+        if failed:
+            raise failed[0]
 
     def loaded(self) -> dict[str, Engine]:
         """The engines so far; never waits."""
         return dict(self._engines)
+
+    def health(self) -> dict[str, Any]:
+        """The content of `/health`: "ready", "loading" or "failed"; per loaded model its device,
+        what computes its attention, and why."""
+        models = {name: engine.health() for name, engine in self.loaded().items()}
+        status = "ready" if self.models[0].name in models else "loading"
+        if self.failure or not all(health.able for health in models.values()):
+            status = "failed"
+        told = ("device", "attention", "reason")
+        return {
+            "status": status,
+            "version": rotatek.__version__,
+            "reason": self.failure,
+            "models": {
+                name: {part: getattr(health, part) for part in told}
+                for name, health in models.items()
+            },
+        }
 
     def visual_tokens(self, model: str, image: Picture) -> int | None:
         """The number of visual tokens of a picture; None until the model is loaded, since
@@ -152,12 +184,10 @@ class Service:
         run.max_new_tokens = request.max_new_tokens
         if talk:
             self.conversations.drop(session or "")
-        waiting = WaitingConversation(Conversation(), run.key) if talk else None
+            run.talk = Conversation()
         stop = engine.flag()
-        events = engine.compare(
-            request, columns, stop, conversation=None if waiting is None else waiting.conversation
-        )
-        return self._grown(engine, run, events, stop, session or "", waiting)
+        events = engine.compare(request, columns, stop, conversation=run.talk)
+        return self._grown(engine, run, events, stop, session or "")
 
     def follow(
         self,
@@ -179,36 +209,28 @@ class Service:
         question = inputs.clean_question(question)
         if self._closed:
             raise errors.Restarting
-        waiting = self.conversations.take(session or "", run.key)
-        if waiting is None:
+        talk = run.talk and self.conversations.take(session or "", run.talk)
+        if talk is None:
             raise errors.ConversationGone
         sampling = replace(sampling.seeded(), top_logprobs=alternatives)
         later = run.next(question, max_new_tokens, sampling)
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
-            events = engine.follow(
-                waiting.conversation, question, max_new_tokens, stop, sampling=later.sampling
-            )
+            events = engine.follow(talk, question, max_new_tokens, stop, sampling=later.sampling)
         except Exception:  # refused, or nothing to go on from: what there is waits on
-            self.conversations.hold(session or "", waiting)
+            self.conversations.hold(session or "", talk)
             raise
-        waiting.key = later.key
-        return self._grown(engine, later, events, stop, session or "", waiting)
+        later.talk, run.talk = talk, None
+        return self._grown(engine, later, events, stop, session or "")
 
     def _grown(
-        self,
-        engine: Engine,
-        run: Run,
-        events: Iterator[Event],
-        stop: StopFlag,
-        session: str,
-        waiting: WaitingConversation | None,
+        self, engine: Engine, run: Run, events: Iterator[Event], stop: StopFlag, session: str
     ) -> Iterator[Run]:
         """The run as `events` make it grow; at its end its conversation waits, or is closed."""
         self._stops.setdefault(session, {})[stop] = run
         shown = 0.0
-        is_kept = False
+        talk, is_kept = run.talk, False
         try:
             yield run
             with closing(events):  # type: ignore[type-var]
@@ -220,20 +242,17 @@ class Service:
                         shown = time.monotonic()
                         yield run
             run.stopped = stop.is_set()
-            if waiting is not None and waiting.conversation.is_open:
-                self.conversations.hold(session, waiting)
-                is_kept, run.goes_on = True, waiting.conversation.is_open
+            if talk is not None and talk.is_open:
+                self.conversations.hold(session, talk)
+                is_kept, run.goes_on = True, talk.is_open
             yield run
         except errors.UserError as error:
             run.take(Failed(error))
             yield run
         finally:
-            if waiting is not None and not is_kept:
-                waiting.close()
-            stop.set()
-            self._forget(session, stop)
-            if self.on_lost is not None and not engine.health().able:
-                self.on_lost()
+            if talk is not None and not is_kept:
+                talk.close()
+            self._ended(engine, session, stop)
 
     @contextmanager
     def stoppable(self, engine: Engine, session: str) -> Iterator[StopFlag]:
@@ -249,10 +268,13 @@ class Service:
         try:
             yield stop
         finally:
-            stop.set()
-            self._forget(session, stop)
-            if self.on_lost is not None and not engine.health().able:
-                self.on_lost()
+            self._ended(engine, session, stop)
+
+    def _ended(self, engine: Engine, session: str, stop: StopFlag) -> None:
+        stop.set()
+        self._forget(session, stop)
+        if self.on_lost is not None and not engine.health().able:
+            self.on_lost()
 
     def _forget(self, key: str, stop: StopFlag) -> None:
         self._stops.get(key, {}).pop(stop, None)
@@ -306,3 +328,14 @@ class Service:
                     self.models[0].name, image, question, columns, 64, alternatives=alternatives
                 )
             return self._welcome
+
+
+def _progress_line(label: str, progress: Progress) -> str:
+    """What a visitor reads while a model is loaded."""
+    done, total = progress.done, progress.total
+    if not total or done >= total:
+        return f"Loading {label}…"
+    come = f"{done / GB:.1f} of {total / GB:.1f} GB"
+    if total < GB:
+        come = f"{done // MB} of {total // MB} MB"
+    return f"Downloading {label}: {come}…"

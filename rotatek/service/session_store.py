@@ -1,29 +1,43 @@
-"""What waits for a visitor: one item a session, bounded in number and idle time."""
+"""What waits for a visitor: one item a session, bounded in number, bytes and idle time.
+
+An item belongs to one visitor. A conversation is taken out while it answers, so that no other
+request can use or close it, and put back afterwards.
+"""
 
 import threading
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+MOST: Final = 16  # items of all visitors together
+MOST_BYTES: Final = 2_000_000_000  # of their caches
+IDLE_S: Final = 600.0
 
 
-class Closable(Protocol):
+class Held(Protocol):
     """Whatever has to be freed."""
 
+    @property
+    def cache_bytes(self) -> int: ...
     def close(self) -> None:
         """Free it."""
 
 
-Item = TypeVar("Item", bound=Closable)
+Item = TypeVar("Item", bound=Held)
 
 
 class SessionStore(Generic[Item]):
     """Items by session. Safe for several threads; the store closes what it drops.
 
     Args:
-        most: items of all sessions; those used least recently make room.
+        most: items of all sessions, and `most_bytes` of their caches; those used least recently
+            make room.
         idle_s: seconds after which an unused item is dropped.
     """
 
-    def __init__(self, most: int, idle_s: float) -> None:
-        self.most, self.idle_s = most, idle_s
+    def __init__(
+        self, most: int = MOST, most_bytes: int = MOST_BYTES, idle_s: float = IDLE_S
+    ) -> None:
+        self.most, self.most_bytes, self.idle_s = most, most_bytes, idle_s
         self._held: dict[str, tuple[Item, threading.Timer]] = {}  # the oldest first
         self._lock = threading.RLock()
 
@@ -35,17 +49,29 @@ class SessionStore(Generic[Item]):
         with self._lock:
             gone = [self._pop(session)]
             self._held[session] = item, timer
-            while self._held and self._is_full():
+            while len(self._held) > self.most or self.bytes > self.most_bytes:
                 gone.append(self._pop(next(iter(self._held))))
             kept = self._held.get(session, (None,))[0]
         for one in gone:
             if one is not None and one is not kept:
                 one.close()
 
+    def of(self, session: str, make: Callable[[], Item]) -> Item:
+        """A session's item, a new one at first; it counts as used now."""
+        with self._lock:
+            found = self._held[session][0] if session in self._held else make()
+            self.hold(session, found)
+        return found
+
+    def take(self, session: str, only: Item | None = None) -> Item | None:
+        """Hand out what a session has, or None where it has nothing, or not `only` that one."""
+        with self._lock:
+            held = self._held.get(session, (None,))[0]
+            return self._pop(session) if only is None or held is only else None
+
     def drop(self, session: str) -> None:
         """Close what a session has."""
-        with self._lock:
-            item = self._pop(session)
+        item = self.take(session)
         if item is not None:
             item.close()
 
@@ -57,9 +83,10 @@ class SessionStore(Generic[Item]):
     def __len__(self) -> int:
         return len(self._held)
 
-    def _is_full(self) -> bool:
-        """Whether the oldest item has to go. The lock is held."""
-        return len(self._held) > self.most
+    @property
+    def bytes(self) -> int:
+        """Live bytes of all that waits."""
+        return sum(item.cache_bytes for item, _ in tuple(self._held.values()))
 
     def _pop(self, session: str) -> Item | None:
         """Take a session's item out, if any. The lock is held."""

@@ -13,11 +13,12 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
-from rotatek.page.collection.visitors import Bounds, Collection, Collections
+from rotatek.page.collection.visitors import Bounds, Collection
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
+from rotatek.service.session_store import SessionStore
 from tests import fixtures
 from tests.fixtures import present
 from tests.tiny import tiny_qwen
@@ -66,7 +67,7 @@ def test_pages_are_read_once_asked_and_taken_away(
     assert "<b>&" not in shown["tiles"].replace("<b>&amp;", "")
     assert "notes.txt" in shown["tiles"] and errors.NotAnImage.sentence in shown["tiles"]
     assert "3 pages: " in shown["status"] and shown["files"] is None
-    collection = events.held.of("me")
+    collection = events.held.of("me", Collection)
     assert collection.pictures is not None and collection.pictures.counts["read"] == 3
     read(events, files[:2])
     assert collection.pictures.counts["read"] == 3 and len(collection.pages) == 3
@@ -82,14 +83,14 @@ def test_pages_are_read_once_asked_and_taken_away(
 def test_nobody_sees_another_visitors_pages(events: CollectionEvents, files: list[str]) -> None:
     """Neither by a number, nor by showing the same picture: it is read again, for its own."""
     read(events, files[:1])
-    mine = events.held.of("me")
+    mine = events.held.of("me", Collection)
     assert list(events.open(chosen="0,1", session="other")) == []
     shown = ask(events, session="other")
     assert "no pages yet" in shown["status"] and shown["tiles"] == drawing.tiles(Collection())
     with pytest.raises(errors.CollectionEmpty, match="no pages yet"):
         events.save(session="other")
     read(events, files[:1], session="other")
-    theirs = events.held.of("other")
+    theirs = events.held.of("other", Collection)
     assert theirs.pictures is not None and mine.pictures is not None
     assert theirs.pages[0].picture.name == mine.pages[0].picture.name
     assert theirs.pictures is not mine.pictures and theirs.pictures.counts["read"] == 1
@@ -104,7 +105,7 @@ def test_bounds_end_a_reading_and_keep_what_was_read(service: Service, files: li
         events = CollectionEvents(PageContext(service), bounds)
         shown = read(events, files)
         assert said.sentence.split(",")[0] in shown["status"]
-        assert len(events.held.of("me").pages) == kept
+        assert len(events.held.of("me", Collection).pages) == kept
         assert shown["ask"]["interactive"] and not shown["stop"]["interactive"]
 
 
@@ -116,7 +117,7 @@ def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str
                 ask(events)
             events.stop(session="me")
     assert errors.Stopped.sentence in shown["status"]
-    collection = events.held.of("me")
+    collection = events.held.of("me", Collection)
     assert len(collection.pages) == 1 and not collection.work.locked()
     held = collection.pictures
     assert held is not None and held.held_bytes > 0
@@ -146,16 +147,16 @@ def test_other_settings_and_other_engines_are_refused_in_a_sentence(
 def test_the_oldest_collections_make_room_and_idle_ones_go(
     picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Collections(most=2, idle_s=1000)
-    first = held.of("a")
-    held.of("b")
-    assert held.of("a") is first
-    second = held.of("b")
-    held.of("c")
+    held = SessionStore[Collection](most=2, idle_s=1000)
+    first = held.of("a", Collection)
+    held.of("b", Collection)
+    assert held.of("a", Collection) is first
+    second = held.of("b", Collection)
+    held.of("c", Collection)
     assert first.closed and not second.closed and len(held) == 2
     started: list[Any] = []
     monkeypatch.setattr(threading.Timer, "start", lambda self: started.append(self))
-    waiting = held.of("b")
+    waiting = held.of("b", Collection)
     (timer,) = started
     timer.function(*timer.args)
     assert waiting.closed and len(held) == 1

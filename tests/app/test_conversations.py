@@ -18,10 +18,10 @@ from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
-from rotatek.service.conversation_store import ConversationStore, WaitingConversation
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
+from rotatek.service.session_store import SessionStore
 from tests.fixtures import present
 from viz.theme import size
 
@@ -99,25 +99,25 @@ def held(most_bytes: int) -> Any:
 
 
 def test_the_least_recent_conversation_makes_room() -> None:
-    chats, talks = ConversationStore(most=2, most_bytes=100), [held(40) for _ in range(3)]
+    chats, talks = SessionStore[Any](most=2, most_bytes=100), [held(40) for _ in range(3)]
     for number, talk in enumerate(talks):
-        chats.hold(f"s{number}", WaitingConversation(talk, "k"))
+        chats.hold(f"s{number}", talk)
     assert [talk.closed for talk in talks] == [True, False, False]
-    again = chats.take("s1", "k")
+    again = chats.take("s1")
     chats.hold("s1", present(again))
     large = held(70)
-    chats.hold("s3", WaitingConversation(large, "k"))
+    chats.hold("s3", large)
     assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
     huge = held(101)
-    chats.hold("s4", WaitingConversation(huge, "k"))
+    chats.hold("s4", huge)
     assert huge.closed and large.closed and len(chats) == 0
-    assert chats.take("s4", "k") is None
+    assert chats.take("s4") is None
 
 
 def test_an_idle_conversation_is_released() -> None:
-    chats, talk = ConversationStore(idle_s=0.05), held(1)
-    chats.hold("visitor", WaitingConversation(talk, "k"))
-    taken = chats.take("visitor", "k")
+    chats, talk = SessionStore[Any](idle_s=0.05), held(1)
+    chats.hold("visitor", talk)
+    taken = chats.take("visitor")
     time.sleep(0.15)
     assert not talk.closed  # it was answering
     chats.hold("visitor", present(taken))

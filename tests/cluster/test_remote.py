@@ -23,7 +23,7 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.worker_pool import WorkerPool
-from rotatek.service.conversation_store import ConversationStore
+from rotatek.service.session_store import SessionStore
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
@@ -51,7 +51,7 @@ class Replicas:
     def _made(self, vlm: VisionLanguageModel, home: str) -> Replica:
         replica = Replica.__new__(Replica)  # its constructor asks Serve for a name
         replica.home, replica.engine = home, Engine(vlm)
-        replica.workers, replica.waiting = WorkerPool(4, 4), ConversationStore()
+        replica.workers, replica.waiting = WorkerPool(4, 4), SessionStore[Conversation]()
         replica._stops = {}
         return replica
 

@@ -27,10 +27,10 @@ from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.collection import drawing
 from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
 from rotatek.page.collection.visitors import (
+    IDLE_S,
     Bounds,
     CollectedPage,
     Collection,
-    Collections,
     Question,
 )
 from rotatek.page.collection.widgets import settings_kept
@@ -38,6 +38,7 @@ from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
 from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext
+from rotatek.service.session_store import SessionStore
 
 BATCH: Final = 16  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
@@ -50,7 +51,8 @@ class CollectionEvents:
     """
 
     def __init__(self, context: PageContext, bounds: Bounds | None = None) -> None:
-        self.context, self.bounds, self.held = context, bounds or Bounds(), Collections()
+        self.context, self.bounds = context, bounds or Bounds()
+        self.held = SessionStore[Collection](idle_s=IDLE_S)
 
     def read(
         self,
@@ -64,7 +66,7 @@ class CollectionEvents:
         tab."""
         if not files:
             return
-        collection = self.held.of(session)
+        collection = self.held.of(session or "", Collection)
         settings = settings_kept(keep, settings_of(form))
 
         def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
@@ -82,7 +84,7 @@ class CollectionEvents:
         self, question: str, max_new_tokens: int, session: str | None = None
     ) -> Iterator[Shown]:
         """Ask every page one question; then read one page again, to compare the cost."""
-        text, collection = clean_question(question), self.held.of(session)
+        text, collection = clean_question(question), self.held.of(session or "", Collection)
         if collection.pictures is None or not collection.pages:  # never any, or freed meanwhile
             yield self._idle(collection, CollectionEmpty.sentence)
             return
@@ -177,7 +179,7 @@ class CollectionEvents:
 
     def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
         """Show a page large with its answer, then where each of its words attended."""
-        collection = self.held.of(session)
+        collection = self.held.of(session or "", Collection)
         try:
             page = collection.pages[int(chosen.partition(",")[0])]
         except (ValueError, IndexError):
@@ -211,7 +213,7 @@ class CollectionEvents:
 
     def save(self, session: str | None = None) -> Shown:
         """The table as a file."""
-        collection = self.held.of(session)
+        collection = self.held.of(session or "", Collection)
         if collection.asked is None:
             raise CollectionEmpty
         text = self.as_csv(collection)

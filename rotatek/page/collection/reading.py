@@ -72,7 +72,7 @@ def read(
             if isinstance(found, Exception):
                 collection.bad.append((label, public_message(found)))
             else:
-                if len(collection.pages) >= bounds.pages or collection.bytes > bounds.bytes:
+                if len(collection.pages) >= bounds.pages or collection.cache_bytes > bounds.bytes:
                     raise CollectionFull
                 _add(collection, label, found, stop)
             yield label

@@ -6,10 +6,8 @@ from typing import Final
 
 from rotatek.methods.settings import Settings
 from rotatek.pictures import Answer, Picture, Pictures
-from rotatek.service.session_store import SessionStore
 
-MOST: Final = 16  # collections of all visitors together; the one used least recently makes room
-IDLE_S: Final = 1_800.0
+IDLE_S: Final = 1_800.0  # after which a collection is freed
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Collection:
     closed: bool = False
 
     @property
-    def bytes(self) -> int:
+    def cache_bytes(self) -> int:
         """Of pictures and caches."""
         return sum(len(page.png) + page.picture.cache_bytes for page in self.pages)
 
@@ -83,17 +81,3 @@ class Collection:
         if self.pictures is not None:
             self.pictures.close()
         self.pages, self.bad, self.asked = [], [], None
-
-
-class Collections(SessionStore[Collection]):
-    """Every visitor's collection, by the session that it belongs to."""
-
-    def __init__(self, most: int = MOST, idle_s: float = IDLE_S) -> None:
-        super().__init__(most, idle_s)
-
-    def of(self, session: str | None) -> Collection:
-        """A visitor's own, an empty one at first; it counts as used now."""
-        with self._lock:
-            found, _ = self._held.get(session or "", (Collection(), None))
-            self.hold(session or "", found)
-        return found
