@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rotatek.cli.settings_arguments import add_settings, settings_of
-from rotatek.cluster import ray_environment
+from rotatek.cluster import prepare
 from rotatek.errors import SettingError, UserError
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.service.listening import check_address
@@ -77,11 +77,15 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     Raises:
         UserError: where Ray or the page is not installed.
     """
-    ray_environment.prepare_for("--replicas")
+    if find_spec("ray") is None:
+        raise UserError("--replicas needs Ray. Install rotatek[cluster], or leave it out.")
+    prepare()
     if any(find_spec(name) is None for name in ("gradio", "plotly")):
         raise UserError("Replicas are served together with the page. Install rotatek[app].")
+    import torch  # noqa: PLC0415  # heavy
+
     from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
-    from rotatek.cluster.local_cluster import gpus_here, serve  # noqa: PLC0415
+    from rotatek.cluster.local_cluster import serve  # noqa: PLC0415
     from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -89,13 +93,14 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:
         os.environ[VARIABLE] = ",".join(keys_of(args.api_keys))
+    one_each = float(args.device != "cpu" and torch.cuda.is_available())
     plan = Deployment(
         models=tuple(args.model or ["pocket"]),
         least=args.replicas,
         most=args.replicas,
         answers=args.answers,
         queue=args.queue,
-        gpus=gpus_here(args.device) if args.gpus is None else args.gpus,
+        gpus=one_each if args.gpus is None else args.gpus,
         device=args.device,
         graph=args.graph,
         settings=settings.as_dict(),

@@ -6,7 +6,7 @@ this machine. The front is one process because a page's queue lives in one; it c
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class Deployment:
         settings: defaults of the API's requests, by their flat names.
     """
 
-    models: tuple[str, ...] = ("pocket",)
+    models: Sequence[str] = ("pocket",)
     least: int = 1
     most: int = 1
     per_replica: int = 8
@@ -101,7 +101,12 @@ class Gateway:
         self.api = ChatApp(
             service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
         )
-        self._app = _with_page(self.api) if plan.page else self.api.app()
+        self._app: ASGIApp = self.api.app()
+        if plan.page:
+            os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+            from rotatek.page.server import beside  # noqa: PLC0415  # gradio takes seconds
+
+            self._app = beside(self.api.routes(), service)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """The application to which Ray Serve passes requests."""
@@ -110,10 +115,7 @@ class Gateway:
 
 def application(args: Mapping[str, Any]) -> serve.Application:
     """The application of a configuration's `args`, which are those of `Deployment`."""
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in args.items()
-    }
-    return build(Deployment(**given))
+    return build(Deployment(**args))
 
 
 def build(plan: Deployment) -> serve.Application:
@@ -147,11 +149,3 @@ def build(plan: Deployment) -> serve.Application:
         graceful_shutdown_timeout_s=5,
     )
     return front.bind(plan, *models)
-
-
-def _with_page(api: ChatApp) -> ASGIApp:
-    """The API, served together with the page."""
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    from rotatek.page.server import beside  # noqa: PLC0415  # gradio takes seconds
-
-    return beside(api.routes(), api.service)

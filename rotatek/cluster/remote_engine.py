@@ -23,14 +23,7 @@ from ray.serve.handle import DeploymentHandle
 
 from rotatek.bridge.attention import StopFlag
 from rotatek.cache.bytes import ByteCount
-from rotatek.cluster.messages import (
-    ConversationLost,
-    Job,
-    KeptConversation,
-    Refused,
-    RemoteRequest,
-    Started,
-)
+from rotatek.cluster.replica import Job, KeptConversation, RemoteRequest, Started
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Health, Prefilled, Restarted, Token
@@ -152,7 +145,13 @@ class RemoteEngine(Engine):
         chosen = dict(columns)
         request = replace(request, sampling=request.sampling.seeded())  # equal on every replica
         talk = None if conversation is None else RemoteConversation(self, chosen, request)
-        job = Job(_name(), chosen, request, trace=trace, talk="" if talk is None else talk.key)
+        job = Job(
+            secrets.token_hex(8),
+            chosen,
+            request,
+            trace=trace,
+            talk="" if talk is None else talk.key,
+        )
         yield from _plain(self._answered(job, stop, conversation, talk))
 
     def follow(
@@ -171,10 +170,10 @@ class RemoteEngine(Engine):
         if conversation.turns >= self.limits.turns:
             raise ConversationOver
         talk: RemoteConversation = conversation.columns[0]  # type: ignore[assignment]
-        job = Job(_name(), talk.columns, None, asked, talk=talk.key)
+        job = Job(secrets.token_hex(8), talk.columns, None, asked, talk=talk.key)
         events = self._answered(job, stop, conversation, talk)
-        first = next(events)
-        if isinstance(first, Refused):
+        first = next(events, None)
+        if isinstance(first, Failed):
             raise first.error
         return _plain(events)
 
@@ -184,8 +183,8 @@ class RemoteEngine(Engine):
         stop: StopFlag | None,
         conversation: Conversation | None,
         talk: RemoteConversation | None,
-    ) -> Iterator[Event | Started | Refused]:
-        """`Started` or `Refused` first, then what `Engine.compare` yields; `talk` is what
+    ) -> Iterator[Event | Started]:
+        """`Started` or `Failed` first, then what `Engine.compare` yields; `talk` is what
         `conversation` holds where the caches are kept."""
         begun, kept, shown, said = False, False, False, False
         try:
@@ -194,7 +193,8 @@ class RemoteEngine(Engine):
                     home = "" if talk is None else talk.home
                     with closing(self.stream(job, home, stop)) as events:
                         for event in events:
-                            if isinstance(event, ConversationLost):
+                            refusal = event.error if isinstance(event, Failed) else None
+                            if isinstance(refusal, ConversationGone) and job.request is None:
                                 break
                             if isinstance(event, KeptConversation):
                                 assert talk is not None and conversation is not None
@@ -274,15 +274,7 @@ class RemoteEngine(Engine):
         self._handle.options(session_id=home).stop.remote(key)
 
 
-def _name() -> str:
-    return secrets.token_hex(8)
-
-
-def _plain(events: Iterator[Event | Started | Refused]) -> Iterator[Event]:
+def _plain(events: Iterator[Event | Started]) -> Iterator[Event]:
     """Without what only this module knows; closing it closes them."""
     with closing(events):  # type: ignore[type-var]
-        for event in events:
-            if isinstance(event, Refused):
-                yield Failed(event.error)
-            elif not isinstance(event, Started):
-                yield event
+        yield from (event for event in events if not isinstance(event, Started))

@@ -1,29 +1,27 @@
-"""A replica: one model in a process of its own, which Ray Serve starts, calls and replaces."""
+"""A replica: one model in a process of its own, which Ray Serve starts, calls and replaces; and
+what it and the gateway send each other beside the engine's events. All of that is picklable."""
 
 import asyncio
 import importlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final
 
 from PIL.Image import Image
 from ray import serve
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.cluster.messages import (
-    ConversationLost,
-    Job,
-    KeptConversation,
-    Refused,
-    RemoteRequest,
-    Started,
-)
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Health
-from rotatek.errors import UserError, public_error
+from rotatek.engine.events import Event, Failed, Health
+from rotatek.errors import ConversationGone, UserError, public_error
+from rotatek.inputs.request import Asked as Question
+from rotatek.inputs.request import Request
+from rotatek.inputs.sampling import GREEDY, Sampling
+from rotatek.methods.settings import Settings
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.session_store import SessionStore
 
@@ -33,7 +31,57 @@ USED: Final = "RAY_SERVE_USE_GRPC_BY_DEFAULT"  # only then does anybody call a r
 EVERYWHERE: Final = "[::]"
 PATIENT: Final = 100_000  # the front bounds how many wait
 
-Told = Event | Started | ConversationLost | Refused | KeptConversation
+
+@dataclass(frozen=True)
+class RemoteRequest:
+    """A later question of a conversation; sampling: how its tokens are chosen, with a seed where
+    they are drawn."""
+
+    question: Question
+    max_new_tokens: int
+    sampling: Sampling = GREEDY
+
+
+@dataclass(frozen=True)
+class Job:
+    """One answer to compute.
+
+    Args:
+        key: names this answer, to stop it.
+        columns: settings by name.
+        request: the first question with its pictures; None for a follow-up whose cache should be
+            at its replica.
+        asked: the follow-up question, or None for the first one.
+        past: the later questions before `asked`.
+        trace: as of `Engine.compare`.
+        talk: the key of the caches that are kept for a follow-up; empty where none are.
+    """
+
+    key: str
+    columns: Mapping[str, Settings]
+    request: Request | None
+    asked: RemoteRequest | None = None
+    past: tuple[RemoteRequest, ...] = ()
+    trace: bool = False
+    talk: str = ""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A replica has taken the job; home: its id. A job that fails before is refused, and its
+    conversation is as it was: `ConversationGone` where nothing to make its cache from was sent."""
+
+    home: str
+
+
+@dataclass(frozen=True)
+class KeptConversation:
+    """The caches are kept. kv_bytes: their size."""
+
+    kv_bytes: int
+
+
+Told = Event | Started | KeptConversation
 
 
 class Replica:
@@ -95,7 +143,7 @@ class Replica:
     def _events(self, job: Job, stop: StopFlag) -> Iterator[Told]:
         found = self.waiting.take(job.talk) if job.asked is not None else None
         if found is None and job.request is None:
-            yield ConversationLost()
+            yield Failed(ConversationGone())
             return
         talk, is_kept = found or Conversation(), False
         try:
@@ -106,13 +154,11 @@ class Replica:
                 self.waiting.hold(job.talk, talk)
                 is_kept = True
                 yield KeptConversation(talk.cache_bytes)
-        except UserError as error:
-            if found is not None and found.is_open:
+        except Exception as error:
+            if isinstance(error, UserError) and found is not None and found.is_open:
                 self.waiting.hold(job.talk, found)
                 is_kept = True
-            yield Refused(error)
-        except Exception as error:
-            yield Refused(public_error(error))
+            yield Failed(public_error(error))
         finally:
             if not is_kept:
                 talk.close()

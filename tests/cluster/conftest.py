@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rotatek.cluster import ray_environment
+from rotatek.cluster import prepare
 from tests.tiny import save_small_pocket
 
 ROOT = Path(__file__).resolve().parents[2]
-ray_environment.prepare()  # before a test's module imports Ray, which reads it then
+prepare()  # before a test's module imports Ray, which reads it then
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

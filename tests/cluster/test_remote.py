@@ -11,9 +11,8 @@ from ray.exceptions import RayActorError
 
 from rotatek import errors
 from rotatek.cluster import remote_engine
-from rotatek.cluster.messages import Job
 from rotatek.cluster.remote_engine import RemoteEngine
-from rotatek.cluster.replica import Replica
+from rotatek.cluster.replica import Job, Replica
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
