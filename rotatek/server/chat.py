@@ -4,17 +4,21 @@ The files of pictures stay as they were sent; a `PICTURE` among the parts of a m
 The pages of a PDF are pictures in place of the PDF.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from PIL.Image import Image
 
 from rotatek import errors
 from rotatek.inputs.messages import PICTURE, Message, Part, Role, ToolCall
+from rotatek.inputs.pdf import is_pdf, pictures_of
 from rotatek.server.fields import Ignored
-from rotatek.server.files import Shown, document_of, file_of, shown_in
+from rotatek.server.files import document_of, file_of
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
@@ -22,8 +26,7 @@ ROLES: Final[dict[str, Role]] = {
 }  # fmt: skip
 READ: Final = ("role", "content", "tool_calls", "function_call", "tool_call_id", "refusal")
 SILENT: Final = ("annotations", "audio", "logprobs")  # of answers sent back, where empty
-Detail = Literal["low", "high", "auto"]
-DETAILS: Final[tuple[Detail, ...]] = ("low", "high", "auto")
+DETAILS: Final = ("low", "high", "auto")
 TEXTS: Final = ("text", "refusal")
 FIELDS: Final = {  # that are read of parts with pictures
     "image_url": ("url", "detail"),
@@ -33,23 +36,36 @@ MOST_PAGES: Final = 32  # of all PDF files of a call
 DRAWN_S: Final = 60.0  # for them
 
 
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture of a call.
+
+    Args:
+        image: its file; or a page of a PDF, drawn.
+        digest: of the file, and which page it is.
+        detail: asked for: "low", "high" or "auto".
+        place: the field of the call that holds it.
+    """
+
+    image: bytes | Image
+    digest: bytes
+    detail: str
+    place: str
+
+
 @dataclass
 class Chat:
     """What `read_messages` found.
 
     Args:
         messages: as sent, not yet cleaned.
-        files: of all pictures, in order; of a PDF, its pages.
-        details: asked for, one a file.
-        fields: the field of the call that holds each file.
+        pictures: in order.
         until: when to begin no further page of a PDF, by `time.monotonic`.
     """
 
     messages: list[Message] = field(default_factory=list)
-    files: list[Shown] = field(default_factory=list)
-    details: list[Detail] = field(default_factory=list)
-    fields: list[str] = field(default_factory=list)
-    until: float | None = field(default=None, compare=False)
+    pictures: list[Shown] = field(default_factory=list)
+    until: float | None = None
 
 
 def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
@@ -149,13 +165,16 @@ def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored,
         if detail not in (None, *DETAILS):
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)
         file = (file_of if kind == "image_url" else document_of)(given)
-        shown = shown_in(file, chat.until)
-        chat.files += shown
-        if sum(not isinstance(one, bytes) for one in chat.files) > MOST_PAGES:
+        whole, found = hashlib.sha256(file).digest(), list[tuple[bytes | Image, bytes]]()
+        if is_pdf(file):
+            for number, page in enumerate(pictures_of(file, chat.until)):
+                found.append((page, whole + number.to_bytes(4, "big")))
+        else:
+            found.append((file, whole))
+        chat.pictures += [Shown(image, digest, detail or "auto", place) for image, digest in found]
+        if sum(not isinstance(one.image, bytes) for one in chat.pictures) > MOST_PAGES:
             raise errors.PdfsManyPages
-    chat.details += [detail or "auto"] * len(shown)
-    chat.fields += [place] * len(shown)
-    return len(shown)
+    return len(found)
 
 
 def _calls(given: dict[str, Any], called: dict[str, str]) -> Iterator[ToolCall]:

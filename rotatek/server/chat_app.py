@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -18,14 +18,14 @@ from starlette.types import Receive, Scope, Send
 from rotatek import errors
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Prefilled, Token
+from rotatek.engine.events import Event, Token
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, fitted, read_call
-from rotatek.server.fields import HEADER, header_of, label_of
+from rotatek.server.fields import HEADER, header_of
 from rotatek.server.follow_ups import FollowUps
 from rotatek.server.metrics import Metrics, RequestMetrics
-from rotatek.server.reply import DONE, Reply, doubt_of, error_of, sse
+from rotatek.server.reply import DONE, Reply, error_of, sse
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.service import Service
@@ -108,7 +108,7 @@ class ChatApp:
 
     def app(self) -> Starlette:
         """The API alone, with `/health`."""
-        handlers = {HTTPException: _nothing, Exception: _refused}
+        handlers = {HTTPException: _nothing, Exception: lambda request, error: _refusal(error)}
         routes = [*self.routes(), Route("/health", self.health)]
         return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
 
@@ -148,7 +148,7 @@ class ChatApp:
         status, request = GONE, Request(scope, receive)
         try:
             status = await self._chat(request, receive, send)
-        except (ClientDisconnect, ClientGone):
+        except ClientDisconnect:
             pass
         except Exception as error:
             refusal = _refusal(error)
@@ -169,60 +169,53 @@ class ChatApp:
             del body
         call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
-            return await attended(receive, self._answer(call, owner, send))
+            return await attended(receive, self._answer(call, owner, request, send))
 
     @property
     def _names(self) -> list[str]:
         return [model.name for model in self.service.models]
 
-    async def _answer(self, call: Call, owner: str, send: Send) -> str:
+    async def _answer(self, call: Call, owner: str, request: Request, send: Send) -> str:
         """Compute one call's answers, and send them; the status for the meters."""
-        stream = Stream(send, _noted(call)) if call.stream else None
+        out = Outgoing(send, call)
         try:
             engine = await asyncio.to_thread(self.service.engine, call.model)
-            call = await asyncio.to_thread(fitted, call, engine)
+            out.call = call = await asyncio.to_thread(fitted, call, engine)
             reply = Reply(call, engine.room, engine.lookahead)
-            if stream is not None:
-                stream.headers = _noted(call)
-            await self._told(reply, engine, owner, stream)
+            await self._tell(reply, engine, owner, out)
+            if call.stream:
+                await out.tell(reply.end(), more=False)
         except Exception as error:
-            if stream is None or not await stream.has_begun():
+            if not await out.has_begun():
                 raise  # an ordinary refusal
             status, said = error_of(error)
-            await stream.tell(sse(said), DONE, more=False)
+            await out.tell(sse(said) + DONE, more=False)
             return str(status)
         finally:
-            if stream is not None:
-                stream.close()
-        if stream is None:
-            await _send(send, JSONResponse(reply.whole(), headers=_noted(call)))
+            out.close()
+        if not call.stream:
+            whole = JSONResponse(reply.whole(), headers=_noted(call))
+            await whole(request.scope, request.receive, send)
         return "200"
 
-    async def _told(
-        self, reply: Reply, engine: Engine, owner: str, stream: "Stream | None"
-    ) -> None:
+    async def _tell(self, reply: Reply, engine: Engine, owner: str, out: "Outgoing") -> None:
         """Compute one call's answers, and stream them where it asks for that."""
         call, stop, watch = reply.call, engine.flag(), RequestMetrics(self.meters)
-        for name in call.ignored:
-            self.meters.ignored.labels(label_of(name)).inc()
-        told = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)
+        events = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)
         try:
-            async with contextlib.aclosing(told):
-                async for event in told:
+            async with contextlib.aclosing(events):
+                async for event in events:
                     if not isinstance(event, Token) or event.index < call.length:
                         watch.see(event)
-                    added = reply.take(event)
-                    if stream is not None and (added or isinstance(event, Prefilled)):
-                        await stream.tell(*reply.piece(added))
+                    if added := reply.take(event):
+                        await out.tell(added)
                     if reply.is_said and not stop.is_set():
                         stop.set()
             if reply.is_cut:  # by this process alone
                 raise errors.Restarting
-            for one in reply.answers:
-                one.doubt = await asyncio.to_thread(doubt_of, one)
+            for one in reply.choices:
+                await asyncio.to_thread(one.judge)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
-            if stream is not None:
-                await stream.tell(*reply.end(), more=False)
         finally:
             watch.end()
             if self.service.on_lost is not None and not engine.health().able:
@@ -259,21 +252,22 @@ class ChatApp:
         return endpoint
 
 
-class ClientGone(Exception):
-    """The client has closed the connection."""
-
-
 async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
     """`work`, cancelled when the client goes away.
 
     Raises:
-        Gone: where it did.
+        ClientDisconnect: where it did.
     """
-    task, left = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+
+    async def leaving() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, left = asyncio.ensure_future(work), asyncio.ensure_future(leaving())
     try:
         await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ClientGone
+            raise ClientDisconnect
         return task.result()
     finally:
         for one in (task, left):
@@ -281,22 +275,20 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
         await asyncio.gather(task, left, return_exceptions=True)
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-class Stream:
+class Outgoing:
     """Server-sent events of one reply: the head soon, and comments until something is told.
 
     Args:
         send: to the client.
-        headers: beside those of every stream; they may change until the head is sent.
+        call: its headers are beside those of every stream; they may change until the head is sent.
+            One that asks for no stream has no comments.
     """
 
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
-        self._send, self.headers = send, headers
+    def __init__(self, send: Send, call: Call) -> None:
+        self._send, self.call = send, call
         self._has_head, self._told = False, asyncio.Event()
+        if not call.stream:
+            self._told.set()
         self._waiting = asyncio.ensure_future(self._wait())
 
     async def _wait(self) -> None:
@@ -314,17 +306,17 @@ class Stream:
         await self._waiting
         return self._has_head
 
-    async def tell(self, *events: bytes, more: bool = True) -> None:
+    async def tell(self, events: bytes, *, more: bool = True) -> None:
         """Send events; more: whether others follow."""
         await self.has_begun()
-        await self._body(b"".join(events), more=more)
+        await self._body(events, more=more)
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         if not self._has_head:
             self._has_head = True
-            own = ((name.encode(), value.encode()) for name, value in self.headers.items())
-            head = [*STREAMED, *own]
-            await self._send({"type": "http.response.start", "status": 200, "headers": head})
+            own = [(name.encode(), value.encode()) for name, value in _noted(self.call).items()]
+            head = {"status": 200, "headers": [*STREAMED, *own]}
+            await self._send({"type": "http.response.start"} | head)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     def close(self) -> None:
@@ -342,24 +334,11 @@ def _noted(call: Call) -> dict[str, str]:
     return noted
 
 
-async def _send(send: Send, response: Response) -> None:
-    """Send a response to a client whose connection is watched already."""
-    await send(
-        {"type": "http.response.start", "status": response.status_code,
-         "headers": response.raw_headers}
-    )  # fmt: skip
-    await send({"type": "http.response.body", "body": response.body})
-
-
 def _refusal(error: BaseException) -> JSONResponse:
     status, body = error_of(error)
     headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else {}
     headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(body, status, headers)
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    return _refusal(error)
 
 
 def _nothing(request: Request, error: HTTPException) -> Response:

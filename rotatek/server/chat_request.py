@@ -4,11 +4,11 @@ Messages become a `Request`, texts and pictures in the order given. A field that
 answer and is not supported is refused; a field without effect is noted for a header (`fields`).
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, Final
 
 from PIL.Image import Image, Resampling
@@ -19,9 +19,8 @@ from rotatek.inputs import request as inputs
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, make_chat, open_image
 from rotatek.methods.settings import Settings
-from rotatek.server.chat import Chat, blaming, read_messages
-from rotatek.server.fields import BOOLEAN, Ignored, check_fields, check_rules, sampling_of
-from rotatek.server.files import Shown
+from rotatek.server.chat import Shown, blaming, read_messages
+from rotatek.server.fields import BOOLEAN, Ignored, check_fields, sampling_of
 
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
@@ -29,7 +28,6 @@ LONGEST_STOP: Final = 100  # characters
 MOST_PIXELS: Final = 4 * inputs.MAX_PIXELS  # of all pictures, as sent: bounds the work
 BICUBIC: Final = Resampling.BICUBIC
 DEEPEST: Final = 100  # levels of lists and objects in a field
-USAGE: Final = "stream_options.include_usage"
 SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
 
 
@@ -94,51 +92,49 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     """
     given, ignored = _object_of(body), Ignored()
     try:
-        return _read(given, ignored, models, usual)
+        check_fields(given, ignored)
+        if given.get("model") not in models:
+            raise errors.ModelNotServed
+        chat = read_messages(given.get("messages"), ignored)
+        length, tools = _length_of(given), _tools_of(given, ignored)
+        own, least, most = _sizes_of(given.get("rotatek"), len(chat.pictures))
+        settings = settings_of(own, usual)
+        ignored.add("rotatek", None if chat.pictures else given.get("rotatek"))
+        sampling, stop = sampling_of(given), _stops_of(given.get("stop"))
+        with_usage = _with_usage(given.get("stream_options") or {}, ignored)
     except errors.SettingError as error:
         text = given.get(error.name)
         if not isinstance(text, str):
             raise
         raise errors.SettingError(error.name, error.allowed, f'"{text}"') from error  # no number
-
-
-def _read(given: dict[str, Any], ignored: Ignored, models: Sequence[str], usual: Settings) -> Call:
-    """`read_call` of the fields."""
-    check_fields(given, ignored)
-    if given.get("model") not in models:
-        raise errors.ModelNotServed
-    chat = read_messages(given.get("messages"), ignored)
-    length, tools = _length_of(given), _tools_of(given, ignored)
-    own, least, most = _sizes_of(given.get("rotatek"), len(chat.files))
-    settings = settings_of(own, usual)
-    ignored.add("rotatek", None if chat.files else given.get("rotatek"))
-    sampling, stop = sampling_of(given), _stops_of(given.get("stop"))
-    options = given.get("stream_options") or {}
-    ignored.rest(options, ("include_usage",), "stream_options")
-    with_usage = options.get("include_usage") or False
-    check_rules({USAGE: with_usage}, {USAGE: BOOLEAN})
-    sizes = tuple(Size(detail == "low", least, most) for detail in chat.details)
     with blaming("messages"):
         request = make_chat(
-            _decoded(chat), chat.messages, length, cut=True, tools=tools, sampling=sampling
+            _decoded(chat.pictures), chat.messages, length, cut=True, tools=tools, sampling=sampling
         )
+    sizes = tuple(Size(one.detail == "low", least, most) for one in chat.pictures)
+    seen = zip(chat.pictures, sizes, strict=True)
     return Call(
         model=given["model"],
         request=request,
         settings=settings,
         stop=stop,
         stream=bool(given.get("stream")),
-        with_usage=bool(with_usage),
+        with_usage=with_usage,
         sizes=sizes,
-        pictures=tuple(map(_digest, chat.files, sizes)),
+        pictures=tuple(sha256(one.digest + repr(size).encode()).digest() for one, size in seen),
         ignored=tuple(ignored.names),
-        answers=given.get("n", 1),
+        answers=int(given.get("n", 1)),
     )
 
 
-def _digest(file: Shown, size: Size) -> bytes:
-    own = hashlib.sha256(file).digest() if isinstance(file, bytes) else file.digest
-    return hashlib.sha256(own + repr(size).encode()).digest()
+def _with_usage(options: Any, ignored: Ignored) -> bool:
+    """Whether the last chunk of a stream says what it cost."""
+    wanted = isinstance(options, dict) and (options.get("include_usage") or False)
+    if not isinstance(options, dict) or wanted not in BOOLEAN:
+        allowed = "an object, its include_usage true or false"
+        raise errors.SettingError("stream_options", allowed, options)
+    ignored.rest(options, ("include_usage",), "stream_options")
+    return bool(wanted)
 
 
 def settings_of(given: Any, usual: Settings) -> Settings:
@@ -185,20 +181,19 @@ def _sizes_of(given: Any, pictures: int) -> tuple[Any, int | None, int | None]:
     return own or None, least, most
 
 
-def _decoded(chat: Chat) -> list[Image]:
+def _decoded(pictures: Sequence[Shown]) -> list[Image]:
     """The pictures, whose headers are added up before any is decoded.
 
     Where they have more pixels together than the bound of memory, each is scaled down as soon as it
     is decoded: no context holds so many.
     """
-    if len(chat.files) > MAX_IMAGES:
+    if len(pictures) > MAX_IMAGES:
         raise errors.TooManyImages
     pixels = 0
-    for file, place in zip(chat.files, chat.fields, strict=True):
-        with blaming(place):
-            width, height = (
-                inputs.check_header(file) if isinstance(file, bytes) else file.image.size
-            )
+    for one in pictures:
+        with blaming(one.place):
+            found = one.image
+            width, height = inputs.check_header(found) if isinstance(found, bytes) else found.size
         pixels += width * height
         if pixels > MOST_PIXELS:
             raise errors.ImageTooManyPixels(
@@ -207,9 +202,9 @@ def _decoded(chat: Chat) -> list[Image]:
             )
     factor = min(1.0, math.sqrt(inputs.MAX_PIXELS / max(1, pixels)))
     images = []
-    for file, place in zip(chat.files, chat.fields, strict=True):
-        with blaming(place):
-            image = open_image(file) if isinstance(file, bytes) else file.image
+    for one in pictures:
+        with blaming(one.place):
+            image = open_image(one.image) if isinstance(one.image, bytes) else one.image
         images.append(resized(image, *(round(factor * side) for side in image.size)))
     return images
 

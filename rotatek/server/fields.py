@@ -1,5 +1,4 @@
-"""What the fields of a call may be, and which change nothing: neutral, ignored with a header, or
-refused.
+"""What the fields of a call may be, and which change nothing: ignored with a header, or refused.
 
 An unknown field is ignored and named in a header. If a field would change the answer, the call is
 refused with the field's name.
@@ -7,7 +6,7 @@ refused with the field's name.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rotatek.engine.grammar import compiled
@@ -20,80 +19,43 @@ NUMBERS: Final = (
     "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty",
     "repetition_penalty", "logit_bias",
 )  # fmt: skip
-NAMES: Final = (*NUMBERS, "top_logprobs", FIELD)
 FORMS: Final = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", ...}'
 HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
-OTHER: Final = "other"  # the metrics' label of a field that is not in `KNOWN`
-NO_BEAMS: Final = "there is no beam search"
-READ: Final = (  # those without a rule are checked where they are read
+READ: Final = (  # checked where they are read
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions",
-    "rotatek", *NAMES,
+    "rotatek", "stream_options", *NUMBERS, "top_logprobs", FIELD,
 )  # fmt: skip
-Check = Callable[[Any], bool]
-Rules = Mapping[str, tuple[Check, str]]  # which values a field may have, and what they are called
-
-
-def is_one_of(*values: Any) -> Check:
-    """Whether a value equals one of these."""
-    return lambda given: any(given == value for value in values)
-
-
-def is_nothing(given: Any) -> bool:
-    """Whether a value is false, zero or empty."""
-    return not given
-
-
-def _is_count(given: Any) -> bool:
-    is_whole = isinstance(given, int) and not isinstance(given, bool)
-    return is_whole and 1 <= given <= MOST_ANSWERS
-
-
-BOOLEAN: Final = is_one_of(False, True), "true or false"
-NO_CALL: Final = is_one_of("none", "auto"), '"none", "auto" or left out'
-RULES: Final[Rules] = {
-    "stream": BOOLEAN,
-    "stream_options": (lambda given: isinstance(given, dict) or not given, "an object"),
-    "n": (_is_count, f"a whole number from 1 to {MOST_ANSWERS}"),
-    "logprobs": (is_one_of(False, True), "true, false or left out"),
-    "tool_choice": NO_CALL,
-    "function_call": NO_CALL,
+BOOLEAN: Final = (False, True)
+NOTHING: Final[Sequence[Any]] = (False, 0, "", [], {})
+NO_BEAMS: Final = "there is no beam search"
+RULES: Final[Mapping[str, tuple[Sequence[Any], str]]] = {  # values that a field may have, in words
+    "stream": (BOOLEAN, "true or false"),
+    "n": (range(1, MOST_ANSWERS + 1), f"a whole number from 1 to {MOST_ANSWERS}"),
+    "logprobs": (BOOLEAN, "true, false or left out"),
+    **dict.fromkeys(
+        ("tool_choice", "function_call"), (("none", "auto"), '"none", "auto" or left out')
+    ),
     # of those below another value would change the answer
-    "best_of": (is_one_of(1), "1 or left out: n is the number of answers"),
-    "length_penalty": (is_one_of(1), f"1 or left out: {NO_BEAMS}"),
-    "use_beam_search": (is_nothing, f"false or left out: {NO_BEAMS}"),
+    "best_of": ([1], "1 or left out: n is the number of answers"),
+    "length_penalty": ([1], f"1 or left out: {NO_BEAMS}"),
+    "use_beam_search": (NOTHING, f"false or left out: {NO_BEAMS}"),
     **dict.fromkeys(
         ("prompt_logprobs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-         "structured_outputs", "bad_words"), (is_nothing, "left out"),
+         "structured_outputs", "bad_words"), (NOTHING, "left out"),
     ),
     **dict.fromkeys(
         ("ignore_eos", "echo", "include_stop_str_in_output", "continue_final_message"),
-        (is_nothing, "false or left out"),
+        (NOTHING, "false or left out"),
     ),
-    "modalities": (is_one_of(["text"], []), '["text"] or left out'),
-    "audio": (is_nothing, "left out: answers are text"),
-    "min_tokens": (is_one_of(0), "0 or left out"),
-    "stop_token_ids": (is_nothing, "left out: give stop texts"),
-    "add_generation_prompt": (is_one_of(True), "true or left out"),
-    "web_search_options": (is_nothing, "left out: nothing is fetched"),
+    "modalities": ((["text"], []), '["text"] or left out'),
+    "audio": (NOTHING, "left out: answers are text"),
+    "min_tokens": ([0], "0 or left out"),
+    "stop_token_ids": (NOTHING, "left out: give stop texts"),
+    "add_generation_prompt": ([True], "true or left out"),
+    "web_search_options": (NOTHING, "left out: nothing is fetched"),
 }  # fmt: skip
-# No value changes the answer; these values are accepted silently.
-NEUTRAL: Final[dict[str, Check]] = {
-    "top_a": is_one_of(0),
-    "typical_p": is_one_of(1),
-    "store": is_one_of(False),
-    "skip_special_tokens": is_one_of(True),
-    "spaces_between_special_tokens": is_one_of(True),
-}
-KNOWN: Final = frozenset(NEUTRAL) | {
-    "user", "metadata", "service_tier", "reasoning_effort", "parallel_tool_calls", "verbosity",
-    "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "tools",
-    "functions", "messages.name", "stream_options.include_obfuscation", "extra_body", "priority",
-    "content.cache_control", "chat_template_kwargs", "mm_processor_kwargs", "keep_alive", "options",
-}  # fmt: skip
-
-
 # In names of fields where other APIs have pictures and files, which an answer must not miss.
 PICTURED: Final = re.compile(
     r"(?:^|_|\b)(image|img|picture|photo|screenshot|attachment|file|document|media|video)s?(?:$|_)"
@@ -114,67 +76,43 @@ class Ignored:
             self.names.setdefault(name)
 
     def rest(
-        self, given: Mapping[str, Any], read: Iterable[str], inside: str, place: str = ""
+        self, given: Mapping[str, Any], read: Iterable[str], inside: str = "", place: str = ""
     ) -> None:
-        """Note the fields of an object that are not read; place: of it in the call.
+        """Note the fields of an object that are not read; inside: its name, where it is a part of
+        the call, and place: where it is there.
 
         Raises:
-            SettingError: for one that may have a picture.
+            SettingError: for one that may have a picture, as other APIs spell it.
         """
         for name, value in given.items():
-            if name not in read:
-                check_unread(name, value, place or inside)
-                self.add(f"{inside}.{name}", value)
-
-
-def check_unread(name: str, value: Any, place: str = "") -> None:
-    """Refuse a field that is not read and has a picture, as other APIs spell it.
-
-    Raises:
-        SettingError: `param` is the field.
-    """
-    held = (
-        len(value) > BRIEF if isinstance(value, str) else isinstance(value, dict | list) and value
-    )
-    if held and PICTURED.search(re.sub("([A-Z])", r"_\1", name)):
-        field = f"{place}.{name}" if place else name
-        raise SettingError(field, "left out: pictures are read as parts of type image_url", value)
-
-
-def check_rules(given: Mapping[str, Any], rules: Rules) -> None:
-    """Refuse a value that a field may not have.
-
-    Raises:
-        SettingError: for the first such field.
-    """
-    for name, value in given.items():
-        if name in rules and not rules[name][0](value):
-            raise SettingError(name, rules[name][1], value)
+            if name in read:
+                continue
+            least = BRIEF if isinstance(value, str) else 0
+            held = isinstance(value, str | dict | list) and len(value) > least
+            if held and PICTURED.search(re.sub("([A-Z])", r"_\1", name)):
+                field = ".".join(filter(None, (place or inside, name)))
+                allowed = "left out: pictures are read as parts of type image_url"
+                raise SettingError(field, allowed, value)
+            self.add(".".join(filter(None, (inside, name))), value)
 
 
 def check_fields(given: Mapping[str, Any], ignored: Ignored) -> None:
     """Refuse fields that would change the answer, and note those that do not.
 
     Raises:
-        SettingError: as of `check_rules` and `check_unread`.
+        SettingError: for the first field with a value that it may not have, and as of
+            `Ignored.rest`.
     """
-    check_rules(given, RULES)
-    for name, value in given.items():
-        is_known = name in RULES or name in READ
-        if not is_known and not (name in NEUTRAL and NEUTRAL[name](value)):
-            check_unread(name, value)
-            ignored.add(name)
+    for name, (allowed, words) in RULES.items():
+        if name in given and given[name] not in allowed:
+            raise SettingError(name, words, given[name])
+    ignored.rest(given, [*RULES, *READ])
 
 
 def header_of(names: Iterable[str]) -> str:
     """Names for a header: printable ASCII, so many and so long at most."""
     clean = ("".join(c if "!" <= c <= "~" and c != "," else "?" for c in n) for n in names)
     return ", ".join([name[:LONGEST_NAME] or "?" for name in clean][:MOST_NAMES])
-
-
-def label_of(name: str) -> str:
-    """A field's label in the metrics, from a fixed set."""
-    return name if name in KNOWN else OTHER
 
 
 def sampling_of(given: Mapping[str, Any]) -> Sampling:

@@ -7,16 +7,11 @@ only bytes that cannot be base64 are refused.
 
 import base64
 import binascii
-import hashlib
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from PIL.Image import Image
-
 from rotatek import errors
-from rotatek.inputs.pdf import is_pdf, pictures_of
 from rotatek.inputs.request import MAX_SENT_BYTES
 
 SCHEME: Final = "data:"
@@ -25,17 +20,6 @@ FLAG: Final = re.compile(r"base64\s*$", re.IGNORECASE)
 WHITE: Final = b" \t\r\n\x0b\x0c"
 ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 BROKEN: Final = "The picture's base64 cannot be read. Encode the file's bytes anew and try again."
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnPage:
-    """A page of a PDF; digest: of the file, and which page it is."""
-
-    image: Image
-    digest: bytes
-
-
-Shown = bytes | DrawnPage
 
 
 def file_of(given: Any) -> bytes:
@@ -85,23 +69,6 @@ def document_of(given: Any) -> bytes:
         return file_of(given)
     except errors.ImageNotData as error:
         raise errors.FileNotGiven from error
-
-
-def shown_in(file: bytes, until: float | None = None) -> list[Shown]:
-    """The pictures in a file: a picture as it is, not yet decoded; or every page of a PDF, drawn.
-
-    Args:
-        file: its bytes.
-        until: as of `pictures_of`.
-
-    Raises:
-        UserError: for a PDF that cannot be read, or is too long for a question.
-    """
-    if not is_pdf(file):
-        return [file]
-    whole = hashlib.sha256(file).digest()
-    pages = enumerate(pictures_of(file, until))
-    return [DrawnPage(page, whole + number.to_bytes(4, "big")) for number, page in pages]
 
 
 def decoded(text: bytes) -> bytes:

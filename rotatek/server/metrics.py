@@ -21,9 +21,6 @@ class Metrics:
         self.requests = Counter("requests", "Requests by HTTP status; 499: gone", ["status"], **own)
         self.tokens = Counter("tokens", "Tokens by kind", ["kind"], **own)
         self.chats = Counter("chats", "Answers by whether their cache was warm", ["cache"], **own)
-        self.ignored = Counter(
-            "ignored_fields", "Fields of calls that changed nothing, by name", ["field"], **own
-        )
         self.running = Gauge("running", "Answers being computed", **own)
         self.waiting = Gauge("waiting", "Answers waiting for their turn", **own)
         self.kv = Gauge("kv_bytes", "Live bytes of caches", ["of"], **own)

@@ -2,8 +2,8 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from rotatek import errors
@@ -55,154 +55,153 @@ class StopText:
         return next((n for n in range(longest, 0, -1) if self.held.endswith(stop[:n])), 0)
 
 
-class TokenLogs:
-    """Log probabilities of one answer's tokens in the chat API's form, each once its text is
-    shown."""
+class Choice:
+    """One of a call's answers, as it unfolds.
 
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, dict[str, Any]]] = []  # where the token's text begins
-        self._length = 0
+    Args:
+        call: what is answered.
+        index: which answer.
 
-    def add(self, event: Token) -> None:
-        """A token of the answer; nothing where no log probabilities are wanted."""
-        if event.likely:
-            own, *best = event.likely
-            entry = _entry(own) | {"top_logprobs": [_entry(one) for one in best]}
-            self._waiting.append((self._length, entry))
-        self._length += len(event.text)
+    Attributes:
+        column: what the engine has told of it.
+        text: what of it may be shown.
+        made: its tokens, and one more where that tells whether it is complete.
+        doubt: why it is to be doubted, in a sentence, once it is complete.
+    """
 
-    def take(self, shown: int, *, rest: bool = False) -> list[dict[str, Any]]:
-        """New entries: of tokens whose text has begun to be shown.
+    def __init__(self, call: Call, index: int) -> None:
+        self.call, self.index = call, index
+        self.doubt: str | None = None
+        self.begin()
 
-        Args:
-            shown: characters of the answer, as the model said it.
-            rest: whether the answer is complete; then entries of tokens without text come, too.
-        """
-        ready = [entry for start, entry in self._waiting if rest or start < shown]
-        self._waiting = [(s, entry) for s, entry in self._waiting if not (rest or s < shown)]
-        return ready
+    def begin(self) -> None:
+        """Begin, or begin again."""
+        self.column = Column("answer", self.call.settings)
+        self.stops, self.text, self.made = StopText(self.call.stop), "", 0
+        self._said = self._shown = 0  # characters of the model's text
+        self._logs: list[tuple[int, dict[str, Any]]] = []  # where a token's text begins
+
+    def take(self, event: Event, most: int) -> str:
+        """Add one event about it; returns the text that it adds. most: tokens of the answer."""
+        self.column.take(event)
+        added = ""
+        if isinstance(event, Token) and not self.stops.hit:
+            self.made += 1
+            if self.made <= most:
+                if event.likely:
+                    own, *best = map(_entry, event.likely)
+                    self._logs.append((self._said, own | {"top_logprobs": best}))
+                self._said += len(event.text)
+                added = self.stops.feed(event.text)
+        elif isinstance(event, Finished):
+            added = self.stops.rest()
+        self._shown += len(added)
+        added = added if self.text else added.lstrip()
+        self.text += added
+        return added
+
+    def logprobs(self, *, whole: bool) -> dict[str, Any] | None:
+        """Of tokens whose text has begun to be shown, each once; whole: the answer is complete, and
+        tokens without text have theirs, too."""
+        rest = whole and not self.stops.hit
+        ready = [entry for start, entry in self._logs if rest or start < self._shown]
+        self._logs = self._logs[len(ready) :]
+        return {"content": ready, "refusal": None} if ready else None
+
+    def judge(self) -> None:
+        """Find the doubt; takes as long as counting a photograph's colours."""
+        done, pictures = self.column.finished, self.call.request.images
+        answer = "" if done is None else done.answer
+        sure = None if done is None or not self.made else float(done.metrics["confidence"])
+        seen = partial(any_photo, pictures)
+        self.doubt = doubt(self.call.model, answer, sure, seen, shown=bool(pictures)) or None
 
 
 def _entry(one: Likely) -> dict[str, Any]:
     return {"token": one.text, "logprob": one.logprob, "bytes": list(one.code)}
 
 
-@dataclass
 class Reply:
-    """One answer as it unfolds.
+    """A call's answers.
 
     Args:
         call: what is answered.
         room: tokens of prompt and answer together, at most.
-        lookahead: tokens past the limit that tell whether the answer is complete.
-        is_warm: whether a follow-up went on from its own cache.
-        cached: tokens of the prompt that the cache held.
-        doubt: why the answer is to be doubted, in a sentence, once it is complete.
-        index: which of the call's answers it is; the first one has the others.
+        lookahead: tokens past the limit that tell whether an answer is complete.
 
     Attributes:
-        latest: the answer that the latest event was about.
-        has_begun: whether a stream of them has.
-        shown: characters of the text, as the model said it, that may be shown.
+        choices: the answers.
+        is_warm: whether a follow-up went on from its own cache.
+        cached: tokens of the prompt that the cache held.
     """
 
-    call: Call
-    room: int = MAX_NEW_TOKENS
-    lookahead: int = 1
-    is_warm: bool = False
-    cached: int = 0
-    doubt: str | None = None
-    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
-    created: int = field(default_factory=lambda: int(time.time()))
-    text: str = ""
-    index: int = 0
+    def __init__(self, call: Call, room: int = MAX_NEW_TOKENS, lookahead: int = 1) -> None:
+        self.call, self.room, self.left = call, room, room
+        self.longest = call.length + lookahead
+        self.choices = [Choice(call, index) for index in range(call.answers)]
+        self.is_warm, self.cached, self._has_begun = False, 0, False
+        self._head = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": call.model,
+            "system_fingerprint": None,
+        }
 
-    def __post_init__(self) -> None:
-        further = range(1, self.call.answers) if self.index == 0 else ()
-        self.others = [replace(self, index=number) for number in further]
-        self.latest, self.has_begun = self, False
-        self.longest, self.left = self.call.length + self.lookahead, self.room
-        self._begin()
-
-    def _begin(self) -> None:
-        self.made = 0  # tokens, and one more where that tells whether the answer is complete
-        self.stops, self.logs, self.shown = StopText(self.call.stop), TokenLogs(), 0
-        self.column = Column("answer", self.call.settings)
-
-    def take(self, event: Event) -> str:
-        """Add one event; returns the text that it adds.
+    def take(self, event: Event) -> bytes:
+        """Add one event; returns what it adds to a stream, where the call asks for one.
 
         Raises:
             UserError: where the answer failed, or began again after it had been sent in part.
         """
-        names = self.call.columns[1:]
-        self.latest = self.others[names.index(event.column)] if event.column in names else self
-        if isinstance(event, Restarted):
-            for other in self.others:
-                other._fold(event)
-        return self.latest._fold(event)
-
-    def _fold(self, event: Event) -> str:
-        """`take`, of an event about this answer."""
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Restarted):
-            if self.text:
+            if any(one.text for one in self.choices):
                 raise errors.AnswerBroken
-            self._begin()
+            for one in self.choices:
+                one.begin()
             self.longest = min(self.longest, event.max_new_tokens or self.longest)
-            return ""
-        self.column.take(event)
-        added = ""
+        if event.column is None:
+            return b""
         if isinstance(event, Prefilled):
             self.left = self.room - event.prompt_tokens
-        elif isinstance(event, Token):
-            self.made += not self.stops.hit
-            if self.made <= min(self.call.length, self.left) and not self.stops.hit:
-                self.logs.add(event)
-                added = self.stops.feed(event.text)
-        elif isinstance(event, Finished):
-            added = self.stops.rest()
-        self.shown += len(added)
-        added = added if self.text else added.lstrip()
-        self.text += added
-        return added
+        choice = self.choices[self.call.columns.index(event.column)]
+        added = choice.take(event, self.most)
+        if not self.call.stream:
+            return b""
+        told = self._chunk(choice, {"content": added}) if added else b""
+        if self._has_begun or not (added or isinstance(event, Prefilled)):
+            return told
+        self._has_begun = True
+        begun = [self._chunk(one, {"role": "assistant", "content": ""}) for one in self.choices]
+        return b"".join([*begun, told])
 
     @property
-    def answers(self) -> "list[Reply]":
-        """All of the call's, this one first."""
-        return [self, *self.others]
+    def most(self) -> int:
+        """Tokens of an answer."""
+        return min(self.call.length, self.left)
+
+    def is_full(self, choice: Choice) -> bool:
+        """Whether an answer was cut because there was no room for more."""
+        return choice.made >= min(self.longest, self.left) and not choice.stops.hit
 
     @property
     def is_said(self) -> bool:
         """Whether no answer will grow any further, and a stop text has ended one."""
-        over = [one.stops.hit or one.column.finished is not None for one in self.answers]
-        return all(over) and any(one.stops.hit for one in self.answers)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the answer."""
-        return min(self.made, self.call.length, self.left)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it was cut because there was no room for more."""
-        return self.made >= min(self.longest, self.left) and not self.stops.hit
-
-    @property
-    def finish_reason(self) -> str:
-        """Why it ended: "length" where it is not complete, "stop" otherwise."""
-        return "length" if self.is_full else "stop"
+        hits = [one.stops.hit for one in self.choices]
+        ends = [one.column.finished is not None for one in self.choices]
+        return any(hits) and all(hit or end for hit, end in zip(hits, ends, strict=True))
 
     @property
     def is_cut(self) -> bool:
-        """Whether it was stopped for a reason other than a stop text or a lack of room."""
-        if any(other.is_cut for other in self.others):
-            return True
-        done = self.column.finished
-        if done is None:
-            return True
-        return bool(done.metrics["stopped"]) and not self.stops.hit and not self.is_full
+        """Whether one was stopped for a reason other than a stop text or a lack of room."""
+        for one in self.choices:
+            done = one.column.finished
+            if done is None or (
+                done.metrics["stopped"] and not one.stops.hit and not self.is_full(one)
+            ):
+                return True
+        return False
 
     @property
     def usage(self) -> dict[str, Any]:
@@ -211,11 +210,12 @@ class Reply:
         `cached_tokens` are those that a follow-up did not read anew; in another chat, those of
         pictures that the vision tower had seen.
         """
-        filled, done = self.column.prefilled, self.column.finished
+        column = self.choices[0].column
+        filled, done = column.prefilled, column.finished
         assert filled is not None
         metrics = {} if done is None else done.metrics
         cached = self.cached or (filled.visual_tokens if filled.reused else 0)
-        said = sum(one.tokens for one in self.answers)
+        said = sum(min(one.made, self.most) for one in self.choices)
         return {
             "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": said,
@@ -231,76 +231,45 @@ class Reply:
         }
 
     def whole(self) -> dict[str, Any]:
-        """The answer at once."""
-        choices = [one.choice() for one in self.answers]
-        figures = self.column.report() | {"answer": self.text, "new_tokens": self.tokens}
-        figures |= {"warm": self.is_warm, "doubt": self.doubt}
-        return self._head("chat.completion") | {
-            "choices": choices, "usage": self.usage, "rotatek": figures
-        }  # fmt: skip
+        """The answers at once."""
+        first, choices = self.choices[0], []
+        wanted = self.call.request.sampling.top_logprobs is not None
+        nothing: dict[str, Any] | None = {"content": [], "refusal": None} if wanted else None
+        for one in self.choices:
+            choices.append({
+                "index": one.index,
+                "message": {"role": "assistant", "content": one.text, "refusal": None},
+                "logprobs": one.logprobs(whole=True) or nothing,
+                "finish_reason": "length" if self.is_full(one) else "stop",
+            })  # fmt: skip
+        figures = first.column.report() | {"answer": first.text, "warm": self.is_warm}
+        figures |= {"new_tokens": min(first.made, self.most), "doubt": first.doubt}
+        said = {"choices": choices, "usage": self.usage, "rotatek": figures}
+        return self._head | {"object": "chat.completion"} | said
 
-    def choice(self) -> dict[str, Any]:
-        """This answer among the others."""
-        message = {"role": "assistant", "content": self.text, "refusal": None}
-        logprobs = self._logprobs(rest=True)
-        if logprobs is None and self.call.request.sampling.top_logprobs is not None:
-            logprobs = {"content": [], "refusal": None}
-        return {
-            "index": self.index, "message": message, "logprobs": logprobs,
-            "finish_reason": self.finish_reason,
-        }  # fmt: skip
+    def end(self) -> bytes:
+        """A stream's events behind the last text."""
+        told = [
+            self._chunk(one, {}, "length" if self.is_full(one) else "stop") for one in self.choices
+        ]
+        if self.call.with_usage:
+            doubt = {"doubt": self.choices[0].doubt}
+            told.append(self._event({"choices": [], "usage": self.usage, "rotatek": doubt}))
+        return b"".join([*told, DONE])
 
-    def _logprobs(self, rest: bool) -> dict[str, Any] | None:
-        """Of tokens that are shown now, where there are any; rest: the answer is complete."""
-        entries = self.logs.take(self.shown, rest=rest and not self.stops.hit)
-        return {"content": entries, "refusal": None} if entries else None
-
-    def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        """One piece of a stream."""
+    def _chunk(self, one: Choice, delta: dict[str, Any], reason: str | None = None) -> bytes:
+        """One piece of a stream; reason: why it is the answer's last."""
         choice = {
-            "index": self.index, "delta": delta, "finish_reason": finish_reason,
-            "logprobs": self._logprobs(finish_reason is not None),
+            "index": one.index, "delta": delta, "finish_reason": reason,
+            "logprobs": one.logprobs(whole=reason is not None),
         }  # fmt: skip
         more: dict[str, Any] = {"usage": None} if self.call.with_usage else {}
-        if finish_reason is not None:
-            more["rotatek"] = {"doubt": self.doubt}
-        return sse(self._head("chat.completion.chunk") | {"choices": [choice]} | more)
+        if reason is not None:
+            more["rotatek"] = {"doubt": one.doubt}
+        return self._event({"choices": [choice]} | more)
 
-    def piece(self, text: str) -> Iterator[bytes]:
-        """The events of a piece of text; before the first one, those that begin the answers."""
-        for one in () if self.has_begun else self.answers:
-            yield one.chunk({"role": "assistant", "content": ""})
-        self.has_begun = True
-        if text:
-            yield self.latest.chunk({"content": text})
-
-    def end(self) -> Iterator[bytes]:
-        """The events behind the last text."""
-        for one in self.answers:
-            yield one.chunk({}, one.finish_reason)
-        if self.call.with_usage:
-            told = {"choices": [], "usage": self.usage, "rotatek": {"doubt": self.doubt}}
-            yield sse(self._head("chat.completion.chunk") | told)
-        yield DONE
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.call.model,
-            "system_fingerprint": None,
-        }
-
-
-def doubt_of(reply: Reply) -> str | None:
-    """Why a complete answer is to be doubted; takes as long as counting a photograph's colours."""
-    done = reply.column.finished
-    sure = None if done is None or not reply.tokens else float(done.metrics["confidence"])
-    pictures = reply.call.request.images
-    answer = "" if done is None else done.answer
-    said = doubt(reply.call.model, answer, sure, lambda: any_photo(pictures), shown=bool(pictures))
-    return said or None
+    def _event(self, said: dict[str, Any]) -> bytes:
+        return sse(self._head | {"object": "chat.completion.chunk"} | said)
 
 
 def sse(data: dict[str, Any]) -> bytes:

@@ -87,15 +87,7 @@ def test_keys_guard_all_but_health(vlm: VisionLanguageModel) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_ignored_is_said_and_counted(
-    client: openai.OpenAI, address: str, picture: Picture, stream: bool
-) -> None:
-    def counted() -> dict[str, float]:
-        lines = httpx.get(f"{address}/metrics").text.splitlines()
-        pairs = [line.rsplit(" ", 1) for line in lines if "ignored_fields_total{" in line]
-        return {name.split('"')[1]: float(value) for name, value in pairs}
-
-    before = counted()
+def test_what_is_ignored_is_said(client: openai.OpenAI, picture: Picture, stream: bool) -> None:
     create = client.chat.completions.with_raw_response.create
     tool: Any = {"type": "function", "function": {"name": "find"}}
     messages: Any = [{"role": "system", "content": "Hi.", "name": "me"}, *asked(picture())]
@@ -105,8 +97,6 @@ def test_what_is_ignored_is_said_and_counted(
     )  # fmt: skip
     named = reply.headers[HEADER].split(", ")
     assert sorted(named) == ["messages.name", "reasoning_effort", "speed", "tools", "user"]
-    more = {name: value - before.get(name, 0) for name, value in counted().items()}
-    assert more["user"] == more["messages.name"] == more["tools"] == more["other"] == 1
     plain = create(model="tiny", messages=messages[1:], max_tokens=2, temperature=0, seed=1)
     assert HEADER not in plain.headers
 
