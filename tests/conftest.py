@@ -59,7 +59,7 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def picture() -> Callable[..., Image.Image]:
     """A maker of small, reproducible pictures with something in them."""
 

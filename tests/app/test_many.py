@@ -4,8 +4,10 @@ import errno
 import gc
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ from tests import wire
 from tests.app.conftest import TINY, served
 from tests.tiny import tiny_qwen
 
-pytestmark = pytest.mark.alone
 STEP_S = 0.01
-FREE_S = 1.0  # a cache is freed this soon after its visitor has gone
+LONG = 1000  # tokens of an answer that takes ten seconds and more
+FREE_S = 5.0  # a cache is freed this soon after its visitor has gone, on a busy machine
+WAIT_S = 60  # for what comes at once on an idle machine
 LEAKS = re.compile(r"Traceback|/work|site-packages|0x[0-9a-f]{6}|\.py\b")
 JOINS = 40
 AT_ONCE = 4  # questions that this page answers side by side
@@ -40,11 +43,14 @@ class Slow(Engine):
         super().__init__(model)
         self.asked: list[str] = []
         self.said: dict[str, int] = {}
+        self.open = threading.Event()  # answers begin
+        self.open.set()
 
     def compare(
         self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any
     ) -> Iterator[Event]:
         self.asked.append(request.question)
+        self.open.wait(WAIT_S)
         for event in super().compare(request, columns, *rest, **options):
             if isinstance(event, Token):
                 time.sleep(STEP_S)
@@ -85,33 +91,30 @@ def rest(address: str, said: dict[str, Any]) -> str:
     return wire.Listener(address, said["session_hash"]).rest()
 
 
-def until(true: Callable[[], bool], limit_s: float) -> float:
-    """Seconds until it holds; fails after `limit_s`."""
+def until(true: Callable[[], bool], limit_s: float = WAIT_S) -> None:
+    """Wait until it holds; fails after `limit_s`."""
     started = time.monotonic()
     while not true():
         assert time.monotonic() - started < limit_s, "waited too long"
         time.sleep(0.005)
-    return time.monotonic() - started
 
 
 def test_forty_joins_are_answered_or_politely_refused(
-    crowded: str, uploaded: dict[str, Any], together: Callable
+    crowded: str, uploaded: dict[str, Any], engine: Slow, together: Callable
 ) -> None:
-    outcomes: list[str] = []
-
-    def one(number: int) -> None:
-        status, said = ask(crowded, uploaded, f"number {number}?", 16)
-        if status == 200:
-            told = rest(crowded, said)
-            assert COMPLETE in told and "data-verdict" in told
-            outcomes.append("answered")
-        else:
-            assert status == 503 and said == {"detail": errors.QueueFull.sentence}
-            outcomes.append("refused")
-
-    together([lambda number=number: one(number) for number in range(JOINS)])
-    assert len(outcomes) == JOINS
-    assert outcomes.count("answered") >= WAITING and outcomes.count("refused") > 0
+    """All of them come before the first answer begins."""
+    engine.open.clear()
+    try:
+        calls = [partial(ask, crowded, uploaded, f"number {n}?", 16) for n in range(JOINS)]
+        joined = together(calls)
+    finally:
+        engine.open.set()
+    placed = [said for status, said in joined if status == 200]
+    assert WAITING <= len(placed) < JOINS
+    refusal = (503, {"detail": errors.QueueFull.sentence})
+    assert all(one == refusal for one in joined if one[0] != 200)
+    for told in together([partial(rest, crowded, said) for said in placed]):
+        assert COMPLETE in told and "data-verdict" in told
     assert is_answered(crowded, uploaded)
 
 
@@ -124,11 +127,11 @@ def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[
         assert status == 200
         held.append(wire.Listener(crowded, said["session_hash"]))
         if number < AT_ONCE:
-            until(lambda n=number: f"long {n}?" in engine.asked, 10)  # type: ignore[misc]
+            until(lambda n=number: f"long {n}?" in engine.asked)  # type: ignore[misc]
     yield held
     for listener in held:
         listener.drop()
-    until(lambda: is_answered(crowded, uploaded), 20)
+    until(lambda: is_answered(crowded, uploaded))
     engine.asked.clear()
 
 
@@ -143,7 +146,7 @@ def test_who_leaves_the_queue_is_never_answered(
     full[4].drop()
     for listener in full[:4]:
         listener.drop()
-    until(lambda: "long 5?" in engine.asked, 10)  # those behind move up
+    until(lambda: "long 5?" in engine.asked)  # those behind move up
     assert "long 4?" not in engine.asked
 
 
@@ -151,17 +154,16 @@ def test_who_leaves_the_queue_is_never_answered(
 def test_a_dropped_connection_frees_the_cache(
     tokens: int, crowded: str, uploaded: dict[str, Any], engine: Slow
 ) -> None:
-    """During the prefill (0) and while tokens come: everything is freed within a second."""
+    """During the prefill (0) and while tokens come: everything is freed long before its end."""
     question = f"Dropped at {tokens}?"
     engine.asked.clear()
     others = live()  # of tests before
-    _, said = ask(crowded, uploaded, question, 1000)
+    _, said = ask(crowded, uploaded, question, LONG)
     listener = wire.Listener(crowded, said["session_hash"])
-    until(lambda: question in engine.asked and engine.said.get(question, 0) >= tokens, 30)
+    until(lambda: question in engine.asked and engine.said.get(question, 0) >= tokens)
     listener.drop()
-    before = engine.said.get(question, 0)
     until(lambda: live() <= others, FREE_S)
-    assert engine.said.get(question, 0) <= before + FREE_S / STEP_S
+    assert engine.said.get(question, 0) < LONG
 
 
 def live() -> set[int]:

@@ -285,7 +285,6 @@ def talking(folder: Path, image: Path) -> Iterator[dict[str, subprocess.Popen[st
             process.wait()
 
 
-@pytest.mark.alone
 @pytest.mark.unversioned  # our handlers, and Python's
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_signal_ends_the_process(talking: dict[str, subprocess.Popen[str]]) -> None:

@@ -87,22 +87,31 @@ def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
     return EVERY[request.param]()
 
 
+Work = list[tuple[Request, dict[str, Settings]]]
+
+
+@pytest.fixture(scope="module")
+def alone(vlm: VisionLanguageModel, picture: Picture) -> tuple[Work, list[dict[str, list[int]]]]:
+    """Sixteen questions with columns of every storage form, and the answer to each by itself."""
+    work = of_every_form(picture, 16)
+    return work, [ids(list(Engine(vlm).compare(*one))) for one in work]
+
+
 @pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("how", ["launched", "captured", "on shares of the cores"])
 def test_answers_under_load_are_those_given_alone(
-    how: str, vlm: VisionLanguageModel, picture: Picture, request: pytest.FixtureRequest
+    how: str, vlm: VisionLanguageModel, alone: Any, request: pytest.FixtureRequest
 ) -> None:
     """Every storage form, mixed lengths, rows that come and go: launched, replayed under a graph's
     rules (addresses that stay, rows not in use, room ahead), or with prompts read in parallel."""
-    work = of_every_form(picture, 16)
-    alone = [ids(list(Engine(vlm).compare(*one))) for one in work]
+    work, wanted = alone
     engine = Engine(vlm)
     if how == "captured":
         graphs = request.getfixturevalue("recorded")
         engine.graphs = engine.scheduler.graphs = True
     elif how != "launched":
         engine.scheduler.cores = CpuShares(2)
-    assert asked_at_once(engine, work) == alone
+    assert asked_at_once(engine, work) == wanted
     state = engine.state()
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
     assert state.failed == state.shed == engine.scheduler.bytes == 0
