@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import NEUTRAL, Drawing, Style, compose, faded, percent, thickness
+from .theme import NEUTRAL, Drawing, Style, compose, faded, percent
 
 HEIGHT = 460
 HALVES = 100.0 * 0.5 ** np.arange(0, 6.5, 0.5)  # ticks of the bytes: all ... a 64th
@@ -89,7 +89,7 @@ def _band_and_line(line: Line) -> list[dict]:
     }  # fmt: skip
     measured = {
         "type": "scatter", "mode": "lines+markers", "name": style.label, "x": x, "y": y,
-        "line": {"color": style.colour, "width": thickness(style), "dash": style.dash},
+        "line": {"color": style.colour, "width": 3 if style.rotates else 2, "dash": style.dash},
         "marker": {"symbol": style.marker, "size": 9}, "legendgroup": style.label,
         "customdata": np.stack([low, high], axis=1),
         "hovertemplate": "%{y:.1f} % (%{customdata[0]:.1f} to %{customdata[1]:.1f}) in %{x:.1f} % "

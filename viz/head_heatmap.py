@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import KEY_SCALE, Drawing, colour_bar, compose, percent
+from .theme import KEY_SCALE, Drawing, colour_bar, compose, heat, percent
 
 
 class Quantity(NamedTuple):
@@ -49,20 +49,11 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
     bar["tickformat"] = ".0%" if _spread(values) > 0.05 else ".1%"
     written = layers <= MAX_WRITTEN
     axis = "layer (cells in %)" if written else "layer"
-    cells = {
-        "type": "heatmap",
-        "z": values.T.astype(np.float32),
-        "text": bare.T,
-        "customdata": whole.T,
-        "texttemplate": "%{text}" if written else None,
-        "textfont": {"size": 11},
-        "xgap": 2,
-        "ygap": 2,
-        "colorscale": KEY_SCALE,
-        "colorbar": bar,
-        "showscale": not written,
-        "hovertemplate": "layer %{x}, head %{y}: %{customdata}<extra></extra>",
-    }
+    cells = heat(
+        values.T.astype(np.float32), KEY_SCALE, "layer %{x}, head %{y}: %{customdata}",
+        text=bare.T, customdata=whole.T, texttemplate="%{text}" if written else None,
+        textfont={"size": 11}, xgap=2, ygap=2, colorbar=bar, showscale=not written,
+    )  # fmt: skip
     frame = {
         "type": "rect", "x0": layer - 0.5, "x1": layer + 0.5, "y0": head - 0.5, "y1": head + 0.5,
         "line": {"color": "#f4a01c", "width": 3},
@@ -71,15 +62,13 @@ def draw(values: np.ndarray, quantity: str, layer: int, head: int) -> Drawing:
         [cells],
         max(150, 74 + 46 * min(heads, 8)),
         x={
-            "title": axis,
-            "showgrid": False,
-            "dtick": 1 if layers <= 16 else 4,
+            "title": axis, "showgrid": False, "dtick": 1 if layers <= 16 else 4,
             "range": [-0.5, layers - 0.5],
         },
         y={"title": "kv head", "showgrid": False, "range": [heads - 0.5, -0.5], "dtick": 1},
         left=58,
         shapes=[frame],
-    )
+    )  # fmt: skip
     return Drawing(figure, *_words(values, what, layer, head))
 
 

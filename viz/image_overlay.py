@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .theme import Drawing, Figure, compose, percent, png_uri
+from .theme import Drawing, Figure, compose, heat, percent
 
-MAX_SIDE = 448
 HEIGHT = 400
 SHADE = "rgba(10, 15, 30, 0.80)"
 HEAT = (
@@ -19,33 +18,12 @@ HEAT = (
 GRID_CELLS = 400  # with more cells than this the lines between them would hide the picture
 
 
-def shrink(pixels: np.ndarray, side: int = MAX_SIDE) -> np.ndarray:
-    """uint8 RGB [height, width, 3] averaged down by an integer factor to at most about `side`."""
-    factor = int(np.ceil(max(pixels.shape[:2]) / side))
-    if factor <= 1:
-        return pixels
-    height, width = (max(1, length // factor) for length in pixels.shape[:2])
-    if min(pixels.shape[:2]) < factor:
-        return pixels[::factor, ::factor]
-    crop = pixels[: height * factor, : width * factor].astype(np.uint32)
-    blocks = crop.reshape(height, factor, width, factor, 3)
-    return (blocks.sum(axis=(1, 3)) // factor**2).astype(np.uint8)
-
-
 class Backdrop(NamedTuple):
-    """The visitor's image as figures take it: an address, and its size in pixels.
-
-    source: a data URI, or `rk:name` where the page has been sent that picture already.
-    """
+    """The visitor's image as figures take it: an address, and its size in pixels."""
 
     source: str
     height: int
     width: int
-
-
-def backdrop(pixels: np.ndarray) -> Backdrop:
-    """uint8 RGB `pixels` [height, width, 3], shrunk to what a figure can show."""
-    return Backdrop(png_uri(shrink(pixels)), *pixels.shape[:2])
 
 
 def _over_image(
@@ -57,12 +35,10 @@ def _over_image(
         "source": under.source, "xref": "x", "yref": "y", "x": 0, "y": 0,
         "sizex": cols, "sizey": rows, "sizing": "stretch", "layer": "below",
     }  # fmt: skip
-    veil = {
-        "type": "heatmap", "z": cells, "x0": 0.5, "y0": 0.5, "dx": 1, "dy": 1,
-        "zmin": 0, "zmax": 255, "colorscale": scale, "showscale": False, "text": hover,
-        "xgap": gap, "ygap": gap,
-        "hovertemplate": "row %{y:.0f}, column %{x:.0f}: %{text}<extra></extra>",
-    }  # fmt: skip
+    veil = heat(
+        cells, scale, "row %{y:.0f}, column %{x:.0f}: %{text}", 255, text=hover, showscale=False,
+        x0=0.5, y0=0.5, dx=1, dy=1, xgap=gap, ygap=gap,
+    )  # fmt: skip
     cell_aspect = (under.height / rows) / (under.width / cols)
     return compose(
         [veil],

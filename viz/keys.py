@@ -1,14 +1,29 @@
-"""Raw and rotated Keys as heat maps on one colour scale (the paper's figures 1 to 3)."""
+"""Keys of one head, channel by channel: raw and rotated on one colour scale (the paper's figures 1
+to 3), and which channels a method keeps, token by token."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .theme import KEY_SCALE, Drawing, Figure, colour_bar, compose, percent, pool_rows, quantise
+from .theme import (
+    KEY_SCALE,
+    VEIL,
+    Drawing,
+    Figure,
+    Style,
+    colour_bar,
+    compose,
+    heat,
+    percent,
+    pool_rows,
+    quantise,
+)
 
 MAX_ROWS = 320
 LOUD = "#b26a00"  # 4.1:1 on white, 4.3:1 on the dark ground
-HEIGHT = 380
+HEIGHT, MASK_HEIGHT = 380, 300
+MARGIN = {"l": 48, "r": 14, "t": 22, "b": 40}
 
 
 def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
@@ -17,19 +32,23 @@ def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
     return float(np.percentile(both, 99.5)) if both.size else 1.0
 
 
+def _energy(values: np.ndarray) -> np.ndarray:
+    """The squared size of each channel of `values` [n, d], float [d]."""
+    return np.square(values, dtype=np.float64).sum(axis=0)
+
+
 def channels_for_half(values: np.ndarray) -> int:
     """The number of channels of `values` [n, d], largest first, that have half of the squared
     size."""
-    energy = np.sort(np.square(values, dtype=np.float64).sum(axis=0))[::-1]
+    energy = np.sort(_energy(values))[::-1]
     return int(np.searchsorted(np.cumsum(energy), 0.5 * energy.sum())) + 1
 
 
 def rivals(values: np.ndarray) -> int:
     """The number of other channels that exceed, for at least one token, that token's mean size in
     the channels that hold half of the energy of `values` [n, d]."""
-    half = channels_for_half(values)
-    sizes = np.abs(values)
-    order = np.argsort(-np.square(values, dtype=np.float64).sum(axis=0), kind="stable")
+    half, sizes = channels_for_half(values), np.abs(values)
+    order = np.argsort(-_energy(values), kind="stable")
     loud = sizes[:, order[:half]].mean(axis=1, keepdims=True)
     return int((sizes[:, order[half:]] > loud).any(axis=0).sum())
 
@@ -37,40 +56,39 @@ def rivals(values: np.ndarray) -> int:
 def loudest_channels(values: np.ndarray, most: int = 3) -> list[int]:
     """The channels of `values` [n, d] that stand out: by falling energy, each at least four times
     the median channel's."""
-    energy = np.square(values, dtype=np.float64).sum(axis=0)
+    energy = _energy(values)
     order = np.argsort(-energy, kind="stable")[:most]
     return [int(channel) for channel in order if energy[channel] >= 4 * np.median(energy)]
 
 
-def _heat_map(
-    values: np.ndarray, top: float, axis_title: str, tokens: int, marks: dict[str, Any]
+def _map(
+    cells: np.ndarray, tokens: int, title: str, height: int, trace: dict[str, Any], **layout: Any
 ) -> Figure:
-    pooled = pool_rows(np.abs(values), MAX_ROWS)
-    step = tokens / max(len(pooled), 1)
-    ticks = np.linspace(0.0, 255.0, 5)
-    bar = colour_bar("|K|")
-    bar |= {"tickvals": ticks, "ticktext": [f"{v * top / 255.0:.2g}" for v in ticks]}
-    cells = {
-        "type": "heatmap",
-        "z": quantise(pooled, top),
-        "y0": 0.5 * (step - 1.0),
-        "dy": step,
-        "zmin": 0,
-        "zmax": 255,
-        "colorscale": KEY_SCALE,
-        "colorbar": bar,
-        "hovertemplate": "channel %{x}, token %{y:.0f}<extra></extra>",
-    }
+    """`cells` [rows, d] as a map whose rows stand for `tokens` visual tokens; trace: its colours
+    and what a cell says."""
+    step = tokens / max(len(cells), 1)
+    axis = {"title": "visual token", "autorange": "reversed", "showgrid": False, "nticks": 6}
     return compose(
-        [cells],
-        HEIGHT,
-        x={"title": axis_title, "showgrid": False, "nticks": 9},
-        y={"title": "visual token", "autorange": "reversed", "showgrid": False, "nticks": 6},
-        **marks,
+        [heat(cells, y0=0.5 * (step - 1.0), dy=step, **trace)],
+        height,
+        x={"title": title, "showgrid": False, "nticks": 9},
+        y=axis,
+        **layout,
     )
 
 
-def _named(channels: list[int]) -> dict[str, Any]:
+def _key_map(values: np.ndarray, top: float, title: str, tokens: int, **marks: Any) -> Figure:
+    ticks = np.linspace(0.0, 255.0, 5)
+    words = {"tickvals": ticks, "ticktext": [f"{v * top / 255.0:.2g}" for v in ticks]}
+    trace = {
+        "top": 255, "scale": KEY_SCALE, "colorbar": colour_bar("|K|") | words,
+        "hover": "channel %{x}, token %{y:.0f}",
+    }  # fmt: skip
+    cells = quantise(pool_rows(np.abs(values), MAX_ROWS), top)
+    return _map(cells, tokens, title, HEIGHT, trace, **marks)
+
+
+def _named(channels: Sequence[int]) -> dict[str, Any]:
     """The numbers of loud channels above their columns; of close neighbours the louder one's."""
     far: list[int] = []
     for channel in channels:
@@ -83,7 +101,7 @@ def _named(channels: list[int]) -> dict[str, Any]:
         }
         for channel in far
     ]  # fmt: skip
-    return {"annotations": words, "margin": {"l": 48, "r": 14, "t": 22, "b": 40}}
+    return {"annotations": words, "margin": MARGIN}
 
 
 def _cut(kept: int) -> dict[str, Any]:
@@ -97,8 +115,7 @@ def _cut(kept: int) -> dict[str, Any]:
         "text": f"dropped beyond k = {kept}", "showarrow": False, "borderpad": 3,
         "font": {"color": "#ffffff", "size": 12}, "bgcolor": "rgba(10, 15, 30, 0.72)",
     }  # fmt: skip
-    margin = {"l": 48, "r": 14, "t": 22, "b": 40}  # as in the other map
-    return {"shapes": [rule], "annotations": [words], "margin": margin}
+    return {"shapes": [rule], "annotations": [words], "margin": MARGIN}
 
 
 def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawing:
@@ -111,11 +128,9 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
     """
     n, d = raw.shape
     half, also = channels_for_half(raw), rivals(raw)
-    loudest = np.argsort(-np.square(raw, dtype=np.float64).sum(axis=0))[:4]
-    names = ", ".join(str(channel) for channel in loudest)
-    figure = _heat_map(raw, top, "channel", tokens or n, _named(loudest_channels(raw)))
+    names = ", ".join(str(channel) for channel in np.argsort(-_energy(raw))[:4])
     return Drawing(
-        figure,
+        _key_map(raw, top, "channel", tokens or n, **_named(loudest_channels(raw))),
         f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, and yet "
         f"{also} of the others outshine them for some token. Position turns channels in pairs: the "
         "ripples.",
@@ -136,11 +151,10 @@ def draw_rotated(
         tokens: visual tokens that the n rows represent; n where none was left out.
     """
     n, d = rotated.shape
-    energy = np.square(rotated, dtype=np.float64).sum(axis=0)
+    energy, cut = _energy(rotated), _cut(kept) if kept < d else {}
     share = percent(float(energy[:kept].sum() / max(energy.sum(), 1e-30)))
-    figure = _heat_map(rotated, top, "rotated channel", tokens or n, _cut(kept) if kept < d else {})
     return Drawing(
-        figure,
+        _key_map(rotated, top, "rotated channel", tokens or n, **cut),
         f"The same Keys after the rotation: what matters has moved to the left, for every token "
         f"at once, so the first {kept} columns hold {share} of the variation. The query is turned "
         "in the same way, so nothing is rebuilt.",
@@ -154,7 +168,41 @@ def draw_pair(
 ) -> tuple[Drawing, Drawing]:
     """Both maps on one colour scale, which is what makes them comparable."""
     top = scale_top(raw, rotated)
-    return (
-        draw_raw(raw, top=top, tokens=tokens),
-        draw_rotated(rotated, kept, top=top, tokens=tokens),
+    before = draw_raw(raw, top=top, tokens=tokens)
+    return before, draw_rotated(rotated, kept, top=top, tokens=tokens)
+
+
+def agreement(mask: np.ndarray) -> float:
+    """Agreement of tokens on their channels: mean overlap of a token's kept set with the
+    head-wide most common one, 1 where all tokens keep the same. `mask` is bool [n, d]."""
+    kept = int(mask[0].sum()) if len(mask) else 0
+    if kept == 0:
+        return 1.0
+    common = np.argsort(-mask.sum(axis=0), kind="stable")[:kept]
+    return float(mask[:, common].sum() / (kept * len(mask)))
+
+
+def draw_mask(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> Drawing:
+    """A mask, kept cells in the colour of its method.
+
+    Args:
+        mask: True where the channel of that token is kept, bool [n, d].
+        style: the method's.
+        tokens: visual tokens that the n rows represent; n where none was left out.
+    """
+    n, d = mask.shape
+    alike = n > 0 and bool((mask == mask[0]).all())
+    rows = 1 if alike else min(n, MAX_ROWS)
+    shown = mask[np.linspace(0, max(n - 1, 0), rows).astype(int)].astype(np.uint8)
+    trace = {
+        "top": 1, "scale": [(0, VEIL), (1, style.colour)], "showscale": False,
+        "hover": "channel %{x}, " + ("every token" if alike else "token %{y:.0f}"),
+    }  # fmt: skip
+    basis = "rotated channel" if style.rotates else "channel"
+    kept = percent(float(mask.mean()) if mask.size else 0.0)
+    return Drawing(
+        _map(shown, tokens or n, basis, MASK_HEIGHT, trace),
+        style.reading or f"Filled cells are the channels that {style.label} keeps.",
+        f"{style.label} mask over {n} visual tokens and {d} {basis}s: {kept} of the cells are "
+        f"kept, and tokens agree on {percent(agreement(mask))} of their kept channels.",
     )

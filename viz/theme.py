@@ -8,12 +8,9 @@ Every colour below therefore has a contrast of at least 3:1 against both white a
 ground, and no two methods have similar colours for a colour-blind reader; both are tested.
 """
 
-import base64
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,7 +21,6 @@ VEIL = "rgba(120, 129, 143, 0.13)"
 NEUTRAL = "#667080"  # what nothing was done to
 ACCENT = "#0ca38a"  # of the page, and of what stays after a rotation
 SECOND = "#d9780f"  # a second series where no method is meant
-THICK, THIN = 3, 2  # pixels: a line that rotates, and any other
 
 # |K|: luminance rises steadily from ink through the accent to pale straw.
 KEY_SCALE = (
@@ -40,13 +36,7 @@ KEY_SCALE = (
 )
 
 
-AXIS = {
-    "gridcolor": GRID,
-    "zeroline": False,
-    "linecolor": GRID,
-    "ticks": "",
-    "fixedrange": True,
-}
+AXIS = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "ticks": "", "fixedrange": True}
 
 
 class Figure(NamedTuple):
@@ -112,14 +102,6 @@ class PlainStyle:
     rotates: bool = False
 
 
-UNCOMPRESSED: Final = PlainStyle("Uncompressed", colour=NEUTRAL, marker="circle", dash="dot")
-
-
-def thickness(style: Style) -> int:
-    """Pixels of a method's line."""
-    return THICK if style.rotates else THIN
-
-
 def faded(hex_colour: str, alpha: float) -> str:
     """`#rrggbb` as an rgba string of opacity `alpha`."""
     red, green, blue = (int(hex_colour[i : i + 2], 16) for i in (1, 3, 5))
@@ -169,39 +151,39 @@ def compose(
         "margin": {"l": left, "r": 14, "t": 34 if legend else 12, "b": bottom},
         "showlegend": legend,
         "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "xanchor": "left",
+            "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left",
             "traceorder": "normal",
         },
         "hoverlabel": {"font": {"family": FONT, "size": 12}, "bordercolor": "rgba(0,0,0,0)"},
         "dragmode": False,
-        "xaxis": AXIS | _titled(x),
-        "yaxis": AXIS | _titled(y),
-    }
+    }  # fmt: skip
+    for name, axis in (("xaxis", x), ("yaxis", y)):
+        titled = {"title": {"text": axis["title"], "standoff": 8}} if "title" in axis else {}
+        style[name] = AXIS | axis | titled
     return Figure(list(traces), style | layout)
 
 
-def _titled(axis: dict) -> dict:
-    """An axis whose `title` may be given as plain text."""
-    if "title" not in axis:
-        return axis
-    return axis | {"title": {"text": axis["title"], "standoff": 8}}
+def heat(cells: np.ndarray, scale: Any, hover: str, top: float | None = None, **more: Any) -> dict:
+    """The trace of a heat map.
+
+    Args:
+        cells: [rows, columns].
+        scale: plotly's colour scale.
+        hover: what a cell says.
+        top: the value drawn brightest, where 0 is the darkest; by default the data's own ends.
+        more: further entries of plotly's trace.
+    """
+    ends = {} if top is None else {"zmin": 0, "zmax": top}
+    said = {"colorscale": scale, "hovertemplate": f"{hover}<extra></extra>"}
+    return {"type": "heatmap", "z": cells} | ends | said | more
 
 
 def colour_bar(title: str) -> dict:
     """The slim colour bar that every heat map shares."""
     return {
-        "title": {"text": title, "side": "right", "font": {"size": 11}},
-        "thickness": 9,
-        "len": 1.0,
-        "outlinewidth": 0,
-        "ticks": "",
-        "tickfont": {"size": 11},
-        "xpad": 6,
-    }
+        "title": {"text": title, "side": "right", "font": {"size": 11}}, "thickness": 9,
+        "len": 1.0, "outlinewidth": 0, "ticks": "", "tickfont": {"size": 11}, "xpad": 6,
+    }  # fmt: skip
 
 
 def pool_rows(values: np.ndarray, rows: int) -> np.ndarray:
@@ -215,23 +197,3 @@ def pool_rows(values: np.ndarray, rows: int) -> np.ndarray:
 def quantise(values: np.ndarray, top: float) -> np.ndarray:
     """Non-negative `values` as uint8, `top` and above becoming 255: an eighth of float64."""
     return np.clip(np.rint(values * (255.0 / max(top, 1e-30))), 0, 255).astype(np.uint8)
-
-
-def png_uri(pixels: np.ndarray) -> str:
-    """uint8 RGB `pixels` [height, width, 3] as a PNG data URI (PNG specification, filter 0)."""
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), dtype=np.uint8)
-    rows[:, 1:] = pixels.reshape(height, 3 * width)
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        check = zlib.crc32(kind + body)
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", check)
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    data = (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6))
-        + chunk(b"IEND", b"")
-    )
-    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")

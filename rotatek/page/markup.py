@@ -3,6 +3,8 @@
 Messages to the scripts in `assets/` are the values of unseen components.
 """
 
+import base64
+import io
 import json
 import time
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from html import escape
 from typing import Any
 
 import gradio as gr
+from PIL import Image
 
 
 def line(text: str, *, whole: bool = False) -> str:
@@ -46,6 +49,15 @@ def message_box(elem_id: str, taker: str = "rotatek") -> gr.HTML:
 def message(**content: Any) -> str:
     """JSON that differs from the last message, so that the browser notices it."""
     return json.dumps(content | {"at": time.time_ns()})
+
+
+def as_uri(image: Image.Image, side: int) -> str:
+    """A picture of at most `side` pixels for the browser."""
+    small = image.copy()
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    small.save(file, "JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def masthead() -> str:

@@ -4,6 +4,7 @@
 for ten of them; plotly's `react` changes what is there.
 """
 
+import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
@@ -11,19 +12,20 @@ from functools import cache
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import gradio as gr
+import numpy as np
 import plotly
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from viz import Drawing
-from viz.compact_json import packed_drawing
 
 PLOTLY_URL: Final = f"rotatek/plotly-{version('plotly')}.min.js"
 YEAR_S: Final = 31_536_000
+NARROWER: Final = {"int64": "i4", "uint64": "u4", "float64": "f4", "bool": "u1"}
 
 
 def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None = None) -> str:
@@ -31,9 +33,41 @@ def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None 
 
     pictures: data URIs that a figure's image may name as `rk:name`; the browser keeps them.
     """
-    figures = {name: packed_drawing(drawing) for name, drawing in drawings.items()}
-    sent = {"figures": figures, "pictures": dict(pictures or {})}
+    figures = {
+        name: {**drawn.figure._asdict(), "reading": drawn.reading, "summary": drawn.summary}
+        for name, drawn in drawings.items()
+    }
+    sent = {"figures": packed(figures), "pictures": dict(pictures or {})}
     return json.dumps(sent, separators=(",", ":"))
+
+
+def packed(value: Any) -> Any:
+    """`value` ready for `json.dumps`: no numpy scalars, no entries of None, and arrays as plotly's
+    base64, never as digits."""
+    if isinstance(value, np.ndarray):
+        return packed_array(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {key: packed(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, list | tuple):
+        return [packed(entry) for entry in value]
+    return value
+
+
+def packed_array(values: np.ndarray) -> dict[str, str] | list:
+    """An array as plotly's typed-array object; text and empty arrays as lists.
+
+    Eight-byte numbers travel as four bytes: a screen has no use for more.
+    """
+    if values.dtype.kind not in "biuf" or values.size == 0:
+        return values.tolist()
+    kind = NARROWER.get(values.dtype.name, f"{values.dtype.kind}{values.dtype.itemsize}")
+    sent = np.ascontiguousarray(values.astype(f"<{kind}")).tobytes()
+    body = {"dtype": kind, "bdata": base64.b64encode(sent).decode("ascii")}
+    if values.ndim > 1:
+        body["shape"] = ", ".join(str(length) for length in values.shape)
+    return body
 
 
 def frame(name: str, title: str) -> str:

@@ -10,14 +10,13 @@ import pytest
 
 from rotatek.methods.channels import CHANNELS, RotateK, SparK
 from rotatek.methods.tokens import TOKENS
+from rotatek.page.plot_transport import packed, packed_array
 from viz import (
     budget,
-    compact_json,
     frontier,
     head_heatmap,
     image_overlay,
     keys,
-    masks,
     scores,
     spectrum,
     theme,
@@ -51,15 +50,14 @@ def every_drawing() -> dict[str, theme.Drawing]:
     raw = make_keys()
     rotated, values = rotate(raw)
     noise = np.random.default_rng(1)
-    pixels = noise.integers(0, 255, (120, 200, 3), dtype=np.uint8)
-    under = image_overlay.backdrop(pixels)
+    under = image_overlay.Backdrop("rk:picture", 120, 200)
     curve = np.linspace(0, 1, 129)
     part = np.array([0.2, 0.4])
     before, after = keys.draw_pair(raw, rotated, 32)
     return {
         "raw": before,
         "rotated": after,
-        "mask": masks.draw(noise.random((200, 128)) < 0.25, SparK),
+        "mask": keys.draw_mask(noise.random((200, 128)) < 0.25, SparK),
         "spectrum": spectrum.draw(values, 32),
         "spectrum with level": spectrum.draw(values, 32, level=1e-3),
         "map": head_heatmap.draw(noise.random((6, 2)), "energy", 1, 0),
@@ -76,7 +74,7 @@ def every_drawing() -> dict[str, theme.Drawing]:
 @pytest.mark.parametrize("name,drawing", every_drawing().items())
 def test_every_figure_is_transparent_basic_and_described(name: str, drawing: theme.Drawing) -> None:
     go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)  # plotly checks each entry
-    sent = json.loads(json.dumps(compact_json.packed_figure(drawing.figure)))
+    sent = json.loads(json.dumps(packed(drawing.figure._asdict())))
     assert {trace["type"] for trace in sent["data"]} <= BASIC_TRACES
     assert sent["layout"]["paper_bgcolor"] == sent["layout"]["plot_bgcolor"] == "rgba(0,0,0,0)"
     assert sent["layout"]["height"] >= 120
@@ -106,7 +104,7 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     shown = drawing.figure.data[0]["z"]
     assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
     assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1
-    assert len(json.dumps(compact_json.packed_figure(drawing.figure))) < 70_000
+    assert len(json.dumps(packed(drawing.figure._asdict()))) < 70_000
     row = int(shown[:, 77].argmax())
     trace = drawing.figure.data[0]
     assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
@@ -116,7 +114,7 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
 def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
     values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
-    sent = compact_json.packed_array(values)
+    sent = packed_array(values)
     assert isinstance(sent, dict)
     arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
     assert arrived.itemsize <= 4

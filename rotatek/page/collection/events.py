@@ -25,7 +25,7 @@ from rotatek.page import markup
 from rotatek.page.ask.events import look_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.collection import drawing
-from rotatek.page.collection.reading import LARGE, as_uri, prepare, read
+from rotatek.page.collection.reading import prepare, read
 from rotatek.page.collection.visitors import (
     IDLE_S,
     Bounds,
@@ -36,10 +36,11 @@ from rotatek.page.collection.visitors import (
 from rotatek.page.collection.widgets import settings_kept
 from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
-from rotatek.page.markup import message
+from rotatek.page.markup import as_uri, message
 from rotatek.page.page_context import PageContext
 from rotatek.service.session_store import SessionStore
 
+LARGE: Final = 1_800  # pixels of the longer side of a page that is opened
 BATCH: Final = 16  # pages that answer at once: others' questions come between
 LONGEST: Final = 96  # tokens of a page's answer
 

@@ -1,6 +1,5 @@
 """Dropped files become pages: pictures as they are, PDFs page by page, each read once."""
 
-import base64
 import io
 import time
 from collections.abc import Iterator, Sequence
@@ -21,11 +20,11 @@ from rotatek.errors import (
 )
 from rotatek.methods.settings import Settings
 from rotatek.page.collection.visitors import Bounds, CollectedPage, Collection
+from rotatek.page.markup import as_uri
 from rotatek.pictures import Pictures
 from rotatek.pictures.indexing import pages_in
 
 SMALL: Final = 144  # pixels of a thumbnail's longer side
-LARGE: Final = 1_800  # of a page that is opened
 
 
 def prepare(collection: Collection, engine: Engine, model: str, settings: Settings) -> Pictures:
@@ -93,12 +92,3 @@ def _add(collection: Collection, label: str, image: Image.Image, stop: StopFlag)
         image.save(png, "PNG", compress_level=1)
         page = CollectedPage(label, picture, png.getvalue(), as_uri(image, SMALL))
         collection.pages.append(page)
-
-
-def as_uri(image: Image.Image, side: int) -> str:
-    """A picture of at most `side` pixels for the browser."""
-    small = image.copy()
-    small.thumbnail((side, side), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    small.save(file, "JPEG", quality=82)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()

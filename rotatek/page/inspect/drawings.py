@@ -7,18 +7,21 @@ model. Symbols as in `rotatek.inspect.trace`: n traced tokens, d channels, k kep
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.columns import reducers
+from rotatek.page import markup
 from rotatek.service.run import Run
-from viz import Drawing, budget, head_heatmap, image_overlay, keys, masks, scores, spectrum
+from viz import Drawing, budget, head_heatmap, image_overlay, keys, scores, spectrum
 from viz.theme import percent
 
+SIDE: Final = 448  # pixels of a picture under a figure
 Drawings = dict[str, Drawing]
 
 
@@ -98,7 +101,7 @@ def head_drawings(view: View) -> Drawings:
         "raw": before,
         "rotated": after,
         **{
-            mask_frame(name): masks.draw(mask, methods[name], tokens=seen.tokens)
+            mask_frame(name): keys.draw_mask(mask, methods[name], tokens=seen.tokens)
             for name, mask in kept.items()
         },
         "spectrum": spectrum.draw(seen.spectrum, k, level=level),
@@ -155,29 +158,27 @@ def head_map(view: View, quantity: str) -> Drawing:
     return head_heatmap.draw(own, quantity, view.at.layer, view.at.head)
 
 
-def picture(run: Run, trace: Trace, grid: int = 0) -> tuple[str, image_overlay.Backdrop]:
-    """The picture that a grid lies on, shrunk and encoded once, and the name by which every figure
+def sent_once(run: Run, trace: Trace, grid: int = 0) -> dict[str, str]:
+    """The picture that a grid lies on, shrunk and encoded once, by the name by which every figure
     of the run refers to it."""
     number = trace.grids[grid].picture if trace.grids else 0
 
-    def made() -> tuple[str, image_overlay.Backdrop]:
-        held = number < len(run.pictures)
-        drawn = image_overlay.backdrop(np.asarray(run.pictures[number]) if held else run.pixels)
-        return f"{zlib.crc32(drawn.source.encode()):08x}", drawn
+    def made() -> dict[str, str]:
+        source = markup.as_uri(_picture(run, number), SIDE)
+        return {f"{zlib.crc32(source.encode()):08x}": source}
 
-    return run.remember(("backdrop", number), made)
+    return run.remember(("picture", number), made)
 
 
-def sent_once(run: Run, trace: Trace, grid: int = 0) -> dict[str, str]:
-    """What the browser is sent of that picture when it is first shown."""
-    name, drawn = picture(run, trace, grid)
-    return {name: drawn.source}
+def _picture(run: Run, number: int) -> Image.Image:
+    return run.pictures[number] if run.pictures else Image.fromarray(run.pixels)
 
 
 def _under(run: Run, trace: Trace, grid: int) -> image_overlay.Backdrop:
     """The picture by name."""
-    name, drawn = picture(run, trace, grid)
-    return drawn._replace(source=f"rk:{name}")
+    (name,) = sent_once(run, trace, grid)
+    size = _picture(run, trace.grids[grid].picture if trace.grids else 0).size
+    return image_overlay.Backdrop(f"rk:{name}", size[1], size[0])
 
 
 def kept_drawing(run: Run, trace: Trace, grid: int = 0) -> Drawing:
