@@ -14,7 +14,7 @@ from typing import Any, Final
 from rotatek.cache.rotatek_cache import cache_bytes, release
 from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
 from rotatek.methods.channels import CHANNELS, ChannelMethod
-from rotatek.methods.channels.full import Full
+from rotatek.methods.channels.base import Full
 from rotatek.methods.columns import paper_form, pruners, reducers
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TokenPruner

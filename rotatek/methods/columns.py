@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.channels.base import ChannelMethod
-from rotatek.methods.channels.full import Full
+from rotatek.methods.channels.base import ChannelMethod, Full
 from rotatek.methods.options import options_of
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TOKENS, TokenPruner

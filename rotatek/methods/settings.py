@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.methods.channels import CHANNELS, ChannelMethod
+from rotatek.methods.channels.base import Full
 from rotatek.methods.channels.bits import DEFAULT_TIMES
-from rotatek.methods.channels.full import Full
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.options import Method, Option, flat, options_of
 from rotatek.methods.registry import Registry

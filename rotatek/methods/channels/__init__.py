@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from rotatek.methods.channels.base import ChannelMethod, HeadStates, LayerStates, full_visual
-from rotatek.methods.channels.full import Full
+from rotatek.methods.channels.base import ChannelMethod, Full, HeadStates, LayerStates, full_visual
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar

@@ -239,6 +239,27 @@ class ChannelMethod(Method):
         return None
 
 
+@dataclass(frozen=True)
+class Full(ChannelMethod):
+    """No channel pruning: with a token pruner, the row of dropped tokens alone."""
+
+    name: ClassVar[str] = "full"
+    label: ClassVar[str] = "Full Keys"
+    summary: ClassVar[str] = "Every channel of every kept token."
+    marker: ClassVar[str] = "circle"
+    dash: ClassVar[str] = "dot"
+    drops_channels: ClassVar[bool] = False
+
+    @property
+    def stores_everything(self) -> bool:
+        """The cache is the plain one."""
+        return True
+
+    def compress(self, states: LayerStates) -> Store:
+        """Keep Keys and Values as they are."""
+        return Store(full_visual(states))
+
+
 def keep_option(help: str) -> Any:
     """The option `keep` of a method that leaves Key channels out: a quarter stays by default."""
     return option(

@@ -9,25 +9,16 @@ shorter group.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, unpack
-from rotatek.methods.channels.rebuilt import (
-    LARGEST,
-    Form,
-    PackedMethod,
-    RebuiltStore,
-    bits_option,
-    value_bits_option,
-)
+from rotatek.methods.channels.rebuilt import LARGEST, Form, PackedMethod, RebuiltStore, pack, unpack
 from rotatek.methods.options import choice
 
-BITS: Final = ("2", "3", "4")
 GROUPS: Final = ("32", "64", "128")
 RESIDUALS: Final = ("0", "32", "128")
 SMALLEST: Final = 2.0**-24  # float16's, so that a group of equal numbers divides by no zero
@@ -38,49 +29,34 @@ def channels_of_group(width: int, group: int) -> int:
     return next(size for size in range(group, 0, -1) if width % size == 0)
 
 
-class Groups(NamedTuple):
-    """Quantised numbers.
+def quantised(
+    numbers: Tensor, dim: int, bits: int, alive: Tensor | None = None, clip: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Quantise groups of numbers.
 
-    Attributes:
-        codes: uint8, in the shape of the numbers.
-        scale: float16, one a group.
-        zero: float16, one a group.
+    Args:
+        numbers: float32, with a group along `dim`.
+        dim: along which a group shares a scale and a zero point.
+        bits: of a code.
+        alive: bool, broadcast to numbers: those that count; all by default.
+        clip: share of a group's least and largest number that the codes reach to.
+
+    Returns:
+        codes, uint8 in the shape of the numbers, and a scale and a zero point of each group,
+        float16.
     """
-
-    codes: Tensor
-    scale: Tensor
-    zero: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        numbers: Tensor,
-        dim: int,
-        bits: int,
-        alive: Tensor | None = None,
-        clip: float = 1.0,
-    ) -> "Groups":
-        """Quantise groups of numbers.
-
-        Args:
-            numbers: float32, with a group along `dim`.
-            dim: along which a group shares a scale and a zero point.
-            bits: of a code.
-            alive: bool, broadcast to numbers: those that count; all by default.
-            clip: share of a group's least and largest number that the codes reach to.
-        """
-        low = high = numbers
-        if alive is not None:  # a group without any becomes zero
-            low = numbers.masked_fill(~alive, float("inf"))
-            high = numbers.masked_fill(~alive, float("-inf"))
-        least = low.amin(dim, keepdim=True) * clip
-        reach = high.amax(dim, keepdim=True) * clip - least
-        empty = reach < 0
-        zero = least.masked_fill(empty, 0.0).clamp(-LARGEST, LARGEST).half()
-        scale = (reach.masked_fill(empty, 0.0) / (2**bits - 1)).clamp(max=LARGEST).half()
-        codes = (numbers - zero.float()) / scale.float().clamp(min=SMALLEST)
-        codes = codes.round().clamp(0, 2**bits - 1).to(torch.uint8)
-        return cls(codes, scale.squeeze(dim), zero.squeeze(dim))
+    low = high = numbers
+    if alive is not None:  # a group without any becomes zero
+        low = numbers.masked_fill(~alive, float("inf"))
+        high = numbers.masked_fill(~alive, float("-inf"))
+    least = low.amin(dim, keepdim=True) * clip
+    reach = high.amax(dim, keepdim=True) * clip - least
+    empty = reach < 0
+    zero = least.masked_fill(empty, 0.0).clamp(-LARGEST, LARGEST).half()
+    scale = (reach.masked_fill(empty, 0.0) / (2**bits - 1)).clamp(max=LARGEST).half()
+    codes = (numbers - zero.float()) / scale.float().clamp(min=SMALLEST)
+    codes = codes.round().clamp(0, 2**bits - 1).to(torch.uint8)
+    return codes, scale.squeeze(dim), zero.squeeze(dim)
 
 
 @dataclass(frozen=True)
@@ -95,10 +71,7 @@ class Kivi(PackedMethod):
     colour: ClassVar[str] = "#cc3024"
     marker: ClassVar[str] = "triangle-up"
     dash: ClassVar[str] = "dashdot"
-    steps: ClassVar[tuple[str, ...]] = BITS
 
-    bits: str = bits_option(BITS)
-    value_bits: str = value_bits_option(BITS)
     group: str = choice(
         "32",
         "Numbers of a group",
@@ -128,15 +101,15 @@ class Kivi(PackedMethod):
         spare = -tokens % group
         alive = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
         by_token = pad(keys.float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
-        for_keys = Groups.of(by_token, 3, key_bits, alive)
+        key_codes, key_scale, key_zero = quantised(by_token, 3, key_bits, alive)
         by_channel = values.float().unflatten(3, (-1, channels_of_group(d, group)))
-        for_values = Groups.of(by_channel, 4, value_bits)
+        value_codes, value_scale, value_zero = quantised(by_channel, 4, value_bits)
         return Form(
-            pack(for_keys.codes.flatten(2, 3)[:, :, :tokens], key_bits),
-            pack(for_values.codes.flatten(3), value_bits),
+            pack(key_codes.flatten(2, 3)[:, :, :tokens], key_bits),
+            pack(value_codes.flatten(3), value_bits),
             {
-                "key_scale": for_keys.scale, "key_zero": for_keys.zero,
-                "value_scale": for_values.scale, "value_zero": for_values.zero,
+                "key_scale": key_scale, "key_zero": key_zero,
+                "value_scale": value_scale, "value_zero": value_zero,
             },
         )  # fmt: skip
 

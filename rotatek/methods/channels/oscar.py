@@ -19,20 +19,18 @@ import torch
 from torch import Tensor
 
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, unpack
-from rotatek.methods.channels.kivi import Groups
+from rotatek.methods.channels.kivi import quantised
 from rotatek.methods.channels.rebuilt import (
     Form,
     PackedMethod,
     RebuiltStore,
-    bits_option,
     hadamard,
-    value_bits_option,
+    pack,
+    unpack,
 )
 from rotatek.methods.options import choice, option
 from rotatek.methods.rotation import load_bases
 
-BITS: Final = ("2", "3", "4")
 GROUP: Final = 128  # channels that share a scale
 CLIPS: Final = (0.96, 0.92)  # of the range of Keys, and of Values
 WHOLE: Final = {"0": (0, 0), "64+256": (64, 256)}  # first and last tokens
@@ -71,10 +69,7 @@ class Oscar(PackedMethod):
     colour: ClassVar[str] = "#6f6fd0"
     marker: ClassVar[str] = "star"
     dash: ClassVar[str] = "dash"
-    steps: ClassVar[tuple[str, ...]] = BITS
 
-    bits: str = bits_option(BITS)
-    value_bits: str = value_bits_option(BITS)
     whole: str = choice(
         "0",
         "Whole tokens",
@@ -115,9 +110,9 @@ class Oscar(PackedMethod):
             turned = (numbers.float() @ turn.float()).unflatten(
                 -1, (-(-keys.shape[-1] // GROUP), -1)
             )
-            groups = Groups.of(turned, 4, int(bits), clip=clip)
-            packed.append(pack(groups.codes.flatten(-2), int(bits)))
-            beside |= {f"{name}_scale": groups.scale, f"{name}_zero": groups.zero}
+            codes, scale, zero = quantised(turned, 4, int(bits), clip=clip)
+            packed.append(pack(codes.flatten(-2), int(bits)))
+            beside |= {f"{name}_scale": scale, f"{name}_zero": zero}
         return Form(packed[0], packed[1], beside)
 
     def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,15 @@
-"""Methods in whose form no kernel reads: Keys and Values that every step rebuilds.
+"""Methods whose form no kernel reads: every step rebuilds their Keys and Values.
 
 A method writes `stored`, the form and what is needed to read it, and `rebuild`. Its stores have
-attention calls of their own.
+attention calls of their own. Beside them is what such methods share: whole numbers of a few bits
+packed into bytes, options, Hadamard matrices.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import gcd
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import torch
@@ -24,6 +26,7 @@ from rotatek.methods.rotation import token_mask
 FULL_BITS: Final = 16  # of a number in an uncompressed cache, as nominal shares count it
 LARGEST: Final = torch.finfo(torch.float16).max
 SAME: Final = "same"  # bits of Values, where Keys say them
+BYTE: Final = 8
 
 
 def bits_option(bits: Sequence[str]) -> Any:
@@ -47,6 +50,51 @@ def value_bits_option(bits: Sequence[str]) -> Any:
         [(SAME, "as many as a Key"), *((one, f"{one} bits") for one in bits)],
         place="more",
     )
+
+
+def _block(bits: int) -> tuple[int, int, torch.dtype]:
+    """Codes that fill whole bytes, those bytes, and a type that holds them while they are moved."""
+    codes = BYTE // gcd(BYTE, bits)
+    width = bits * codes
+    dtype = torch.uint8 if width == BYTE else torch.int32 if width < 32 else torch.int64
+    return codes, width // BYTE, dtype
+
+
+def packed_width(count: int, bits: int) -> int:
+    """Bytes of `count` codes."""
+    codes, width, _ = _block(bits)
+    return -(-count // codes) * width
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Pack codes along the last axis, lowest bits first.
+
+    Args:
+        codes: [..., n], whole numbers below 2^bits, or bool.
+        bits: 1 to 8.
+
+    Returns:
+        uint8 [..., packed_width(n, bits)].
+    """
+    each, width, dtype = _block(bits)
+    blocks = pad(codes.to(dtype), (0, -codes.shape[-1] % each)).unflatten(-1, (-1, each))
+    shifts = bits * torch.arange(each, device=codes.device, dtype=dtype)
+    words = (blocks << shifts).sum(-1, dtype=dtype)
+    if width == 1:
+        return words
+    places = BYTE * torch.arange(width, device=codes.device, dtype=dtype)
+    return (words[..., None] >> places & 255).to(torch.uint8).flatten(-2)
+
+
+def unpack(packed: Tensor, bits: int, n: int) -> Tensor:
+    """The inverse of `pack`: uint8 [..., n]."""
+    each, width, dtype = _block(bits)
+    words = packed[..., None] if width == 1 else packed.unflatten(-1, (-1, width)).to(dtype)
+    if width > 1:
+        places = BYTE * torch.arange(width, device=packed.device, dtype=dtype)
+        words = (words << places).sum(-1, keepdim=True, dtype=dtype)
+    shifts = bits * torch.arange(each, device=packed.device, dtype=dtype)
+    return (words >> shifts & (2**bits - 1)).to(torch.uint8).flatten(-2)[..., :n]
 
 
 @lru_cache(maxsize=16)
@@ -197,13 +245,12 @@ def whole_places(
 
 @dataclass(frozen=True)
 class PackedMethod(RebuiltMethod):
-    """A method whose options are numbers of bits; its own field `bits` has `steps`."""
+    """A method whose options are numbers of bits."""
 
     drops_channels: ClassVar[bool] = False
-    steps: ClassVar[tuple[str, ...]]
 
-    bits: str
-    value_bits: str
+    bits: str = bits_option(("2", "3", "4"))
+    value_bits: str = value_bits_option(("2", "3", "4"))
 
     @property
     def each(self) -> tuple[float, float]:
@@ -224,5 +271,6 @@ class PackedMethod(RebuiltMethod):
 
     def with_share(self, share: float) -> Self:
         """As many bits as fit into `share`, for Keys and Values alike; the fewest where none do."""
-        fit = [bits for bits in self.steps if float(bits) / FULL_BITS <= share]
-        return replace(self, bits=max(fit, key=float, default=self.steps[0]), value_bits=SAME)
+        (steps,) = (one.values for one in options_of(self) if one.name == "bits")
+        fit = [bits for bits in steps if float(bits) / FULL_BITS <= share]
+        return replace(self, bits=max(fit, key=float, default=steps[0]), value_bits=SAME)

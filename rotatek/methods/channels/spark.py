@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from rotatek.methods.channels.base import HeadStates, LayerStates, keep_option
-from rotatek.methods.channels.bit_packing import pack, unpack
-from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore
+from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore, pack, unpack
 from rotatek.methods.options import choice
 from rotatek.methods.shares import channels_kept
 

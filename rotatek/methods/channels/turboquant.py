@@ -22,13 +22,15 @@ import torch
 from torch import Tensor
 
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
 from rotatek.methods.channels.rebuilt import (
     LARGEST,
     Form,
     PackedMethod,
     RebuiltStore,
     bits_option,
+    pack,
+    packed_width,
+    unpack,
     value_bits_option,
 )
 
@@ -111,7 +113,6 @@ class TurboQuant(PackedMethod):
     colour: ClassVar[str] = "#9c24fc"
     marker: ClassVar[str] = "triangle-down"
     dash: ClassVar[str] = "longdash"
-    steps: ClassVar[tuple[str, ...]] = BITS
 
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)

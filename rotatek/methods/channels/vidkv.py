@@ -20,9 +20,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.bit_packing import pack, packed_width, unpack
-from rotatek.methods.channels.kivi import GROUPS, SMALLEST, Groups
-from rotatek.methods.channels.rebuilt import FULL_BITS, LARGEST, Form, RebuiltMethod, RebuiltStore
+from rotatek.methods.channels.kivi import GROUPS, SMALLEST, quantised
+from rotatek.methods.channels.rebuilt import (
+    FULL_BITS,
+    LARGEST,
+    Form,
+    RebuiltMethod,
+    RebuiltStore,
+    pack,
+    packed_width,
+    unpack,
+)
 from rotatek.methods.options import choice
 
 TRITS: Final = 5  # ternary numbers of a byte: 3^5 = 243
@@ -143,17 +151,17 @@ class VidKV(RebuiltMethod):
 
         live = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
         loud, quiet = grouped(sorted_).split(half, -1)
-        two = Groups.of(loud, 3, LOUD, live)
+        two, step, zero = quantised(loud, 3, LOUD, live)
         one, scale, mean = signs(quiet, live)
-        codes = [pack(two.codes.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
-        trits, step = self._ternary(grouped(values.float()), live)
-        scales = torch.stack([two.scale, two.zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
+        codes = [pack(two.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
+        trits, size = self._ternary(grouped(values.float()), live)
+        scales = torch.stack([step, zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
         return Form(
             torch.cat(codes, -1),
             pack_trits(trits.flatten(2, 3)[:, :, :tokens]),
             {
                 "channels": channels.to(torch.uint8), "key_scales": scales,
-                "value_scale": step[:, :, :, 0],
+                "value_scale": size[:, :, :, 0],
             },
         )  # fmt: skip
 
