@@ -27,10 +27,6 @@ class Recorder(Protocol):
         """Called once a layer, in order."""
         ...
 
-    def step(self, layer: int, query: Tensor) -> None:
-        """Called once a layer for each decoded token: query [B, Hq, 1, d], as `over_root`."""
-        ...
-
 
 @dataclass
 class PrefillCompressor:
@@ -68,7 +64,7 @@ class PrefillCompressor:
     def finish(self) -> None:
         """A prompt's own work is queued: compress what waits."""
         self._compress()
-        self.unfinished = False
+        self.unfinished, self.recorder = False, None
 
     def forget(self) -> None:
         """Nothing of a prefill that broke off is completed."""
@@ -113,9 +109,6 @@ class PlannedLayer(CompressedLayer):
             self.store_prefill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
-        recorder = self.filling.recorder
-        if recorder is not None and query.shape[2] == 1 and not self.text.static:
-            recorder.step(self.index, over_root(module, query))
         self.follow(0)
         if self.filling.real is not None:
             self.append(key, value, self.filling.real.to(key.device))

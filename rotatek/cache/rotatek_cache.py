@@ -63,7 +63,7 @@ class RotateKCache(RewindableCache):
             the batch is padded; or `visual` [B, L] bool in place of `input_ids`. `generate` may
             repeat its rows, for beams or several samples.
         settings: token pruner and channel method; `USUAL` where None.
-        recorder: receives every layer's visual tokens before they are compressed, then each query.
+        recorder: receives every layer's visual tokens before they are compressed.
         plan: an existing token plan, where several caches share one prefill.
 
     Raises:
@@ -275,16 +275,13 @@ class RotateKCache(RewindableCache):
 
     @property
     def only_grows(self) -> bool:
-        """Whether it is filled, has no states, windows or recorder, no graph writes to its text,
-        and its `graph` is on."""
+        """Whether it is filled, has no states or windows, no graph writes to its text, and its
+        `graph` is on."""
         return (
             self.graph
             and not state_layers(self)
             and all(
-                layer.text is not None
-                and not layer.text.static
-                and layer.span is None
-                and layer.filling.recorder is None
+                layer.text is not None and not layer.text.static and layer.span is None
                 for layer in key_layers(self)
             )
         )
@@ -329,7 +326,7 @@ class RotateKCache(RewindableCache):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return None
         layers = key_layers(self)
-        if is_watched() or layers[0].filling.recorder is not None:
+        if is_watched():
             return None
         kind = kind_of(given)
         if kind is None:
@@ -472,10 +469,9 @@ class RotateKCache(RewindableCache):
         )
 
     def make_growing(self) -> None:
-        """Let the text grow again after `reserve`: no graph writes to it any more, and no recorder
-        reads it."""
+        """Let the text grow again after `reserve`: no graph writes to it any more."""
         for layer in key_layers(self):
-            layer.text.static, layer.filling.recorder = False, None
+            layer.text.static = False
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of the cache."""

@@ -426,7 +426,9 @@ class Engine:
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
             cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
             attention = (
-                AnswerAttentionRecorder.of(plan.layers) if trace and not self.graphs else None
+                AnswerAttentionRecorder.of(plan.layers, every=name == traced)
+                if trace and not self.graphs
+                else None
             )
             made.append(
                 Sequence(

@@ -154,7 +154,9 @@ def _kept(column: Sequence, prompt: Prompt) -> NDArray[np.bool_] | None:
 def _trace(column: Sequence, prompt: Prompt) -> Trace | None:
     if column.recorder is None or not column.recorder.layers:
         return None
-    return column.recorder.finish(prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt))
+    asked = None if column.attention is None else column.attention.recorded
+    shown = prompt.pixels.grids, prompt.visual_tokens, _kept(column, prompt)
+    return column.recorder.finish(*shown, asked)
 
 
 def _answer_attention(column: Sequence, prompt: Prompt) -> AnswerAttention | None:

@@ -47,8 +47,8 @@ class Sequence:
             it has left.
         plan: the prompt's token plan.
         embedded: the prompt.
-        recorder: records its queries, for figures.
-        attention: records them, for the overlay.
+        recorder: records its Keys, for figures.
+        attention: records its queries, for the overlay and figures.
         prefill_ms: at first the vision tower's share.
         draw: which of several answers under equal settings it is.
         needed: whether its cache is read once the answer has ended; otherwise it stays empty.
@@ -121,9 +121,8 @@ class Sequence:
         self.position = int(self.embedded.next_position[0])
         self.made, self.ended, self.failure = 0, False, None
         self.sampled.clear()
-        seen = [] if self.recorder is None else [self.recorder.step]
-        seen += [] if self.attention is None else [self.attention.see]
-        self.watchers = tuple(seen) if watched else ()
+        seen = None if self.attention is None else self.attention.see
+        self.watchers = (seen,) if watched and seen else ()
 
     def bytes(self) -> ByteCount:
         """Live bytes of this column's cache."""

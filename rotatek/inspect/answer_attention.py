@@ -38,26 +38,29 @@ class AnswerAttention:
 
 @dataclass
 class AnswerAttentionRecorder:
-    """Keeps the last query row of every attention call in layers from `first` on.
+    """Keeps the last query row of every attention call in layers from `first` on, whose attention
+    is shown, or, with `every`, of all layers.
 
     A call of several rows is a prompt or a further question, and starts a new recording.
     """
 
     first: int
+    every: bool = False
     recorded: AnswerRows = field(default_factory=AnswerRows)
 
     @classmethod
-    def of(cls, layers: int) -> "AnswerAttentionRecorder":
+    def of(cls, layers: int, every: bool = False) -> "AnswerAttentionRecorder":
         """For a model of so many layers that attend."""
-        return cls(min(int(READING * layers), layers - 1))
+        return cls(min(int(READING * layers), layers - 1), every)
 
     def see(self, layer: int, query: Tensor) -> None:
         """One attention call: query [B, Hq, T, d]."""
-        if layer < self.first:
+        begins = 0 if self.every else self.first
+        if layer < begins:
             return
-        if layer == self.first and query.shape[2] > 1:
+        if layer == begins and query.shape[2] > 1:
             self.recorded = AnswerRows([0])
-        elif layer == self.first:
+        elif layer == begins:
             self.recorded.begin()
         self.recorded.add(layer, query)
 
@@ -75,7 +78,8 @@ class AnswerAttentionRecorder:
         """
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
-        every, token = self.recorded.rows, self.recorded.token
+        token, rows = self.recorded.token, self.recorded.rows
+        every = {layer: own for layer, own in rows.items() if layer >= self.first}
         whole = min(map(len, every.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:

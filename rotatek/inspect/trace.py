@@ -139,13 +139,10 @@ class AnswerRows:
 
 @dataclass
 class TraceRecorder:
-    """Collects a `Trace` of sample 0 while a cache fills and answers; one covariance a layer
-    and, for each answer token, one copied query row."""
+    """Collects a `Trace` of sample 0 while a cache fills: one covariance a layer."""
 
     limit: int
     layers: list[LayerTrace] = field(default_factory=list)
-    answer: AnswerRows = field(default_factory=AnswerRows)
-    done: bool = False
 
     def record(self, states: LayerStates) -> None:
         """Called by the cache, once a layer."""
@@ -166,19 +163,12 @@ class TraceRecorder:
             )
         )
 
-    def step(self, layer: int, query: Tensor) -> None:
-        """Called by the cache once a layer for each answer token: query [B, Hq, 1, d].
-
-        What follows the answer, a conversation's next question, is not recorded.
-        """
-        if self.done or layer >= len(self.layers):
-            return
-        if layer == 0:
-            self.answer.begin()
-        self.answer.add(layer, query)
-
     def finish(
-        self, grids: tuple[Grid, ...], visual_tokens: int, kept: NDArray[np.bool_] | None
+        self,
+        grids: tuple[Grid, ...],
+        visual_tokens: int,
+        kept: NDArray[np.bool_] | None,
+        asked: AnswerRows | None,
     ) -> Trace:
         """Close the record and make the trace of it.
 
@@ -186,19 +176,19 @@ class TraceRecorder:
             grids: rows and columns of each image's visual tokens.
             visual_tokens: of the whole prompt, before any pruning.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
+            asked: the queries of the answer in every layer, the prompt's last row first; None where
+                they were not recorded.
         """
-        recorded = [self.answer.rows.get(layer, []) for layer in range(len(self.layers))]
-        whole = min(map(len, recorded))  # a stopped answer may end inside a step
-        self.done = True
+        rows = [[] if asked is None else asked.rows[layer] for layer in range(len(self.layers))]
+        whole = max(1, min(map(len, rows)))  # a stopped answer may end inside a step
         layers = []
-        for trace, rows in zip(self.layers, recorded, strict=True):
+        for trace, own in zip(self.layers, rows, strict=True):
             token = trace.token
             if kept is not None and trace.count == int(kept.sum()):
                 token = np.flatnonzero(kept).astype(np.int32)[token]
-            answer = _numpy(torch.stack(rows[:whole]), torch.float16) if whole else trace.answer
+            answer = _numpy(torch.stack(own[1:whole]), torch.float16) if whole > 1 else trace.answer
             layers.append(replace(trace, token=token, answer=answer))
-        steps = (0, *self.answer.steps[:whole])
-        self.answer = AnswerRows()
+        steps = (0,) if asked is None else tuple(asked.steps[:whole])
         return Trace(tuple(layers), grids, visual_tokens, steps)
 
 

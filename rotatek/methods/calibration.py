@@ -38,9 +38,6 @@ class Calibrator:
         self.oscar[layer] = self.oscar.get(layer, 0) + own.sum(0)
         self.samples += keys.shape[0] if layer == 0 else 0
 
-    def step(self, layer: int, query: Tensor) -> None:
-        """Nothing: bases come from prompts."""
-
     def save(self, path: str | os.PathLike[str], model: str) -> None:
         """Write the eigenvectors, most important first, as float32 safetensors.
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kernels.reference import Narrow, Text, attend_reference, project_query
+from rotatek.bridge.attention import watched
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
@@ -15,7 +16,7 @@ from rotatek.engine.events import Event, Finished
 from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
-from rotatek.inspect.answer_attention import AnswerAttention, weights
+from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK
 from rotatek.methods.settings import BASELINE, Settings
@@ -42,9 +43,11 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     embedded = engine.vlm.embed(prompt, settings.pruning)
     recorder = TraceRecorder(512)
     cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
-    logits, _ = prefill(engine.vlm, embedded, cache)
-    list(decode(engine.vlm, embedded, cache, logits, tokens))
-    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None), cache
+    queries = AnswerAttentionRecorder.of(cache.plan.layers, every=True)
+    with watched(queries):
+        logits, _ = prefill(engine.vlm, embedded, cache)
+        list(decode(engine.vlm, embedded, cache, logits, tokens))
+    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None, queries.recorded), cache
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
