@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # most tests need no browser
     from playwright.sync_api import Page
 
     from rotatek.engine.events import Event
-    from rotatek.models import Prompt, VisionLanguageModel
+    from rotatek.models import Embedded, Prompt, VisionLanguageModel
 
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
 Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
@@ -41,13 +42,33 @@ def inputs_of(vlm: "VisionLanguageModel", *prompts: "Prompt") -> dict[str, torch
         "input_ids": rows(prompt.ids for prompt in prompts),
         "attention_mask": rows(torch.ones_like(prompt.ids) for prompt in prompts),
     }
-    if "qwen" in vlm.family or vlm.family == "gemma4":
+    if "qwen" in vlm.model.config.model_type or vlm.model.config.model_type == "gemma4":
         inputs["mm_token_type_ids"] = rows(prompt.visual.int() for prompt in prompts)
-    elif vlm.family == "gemma3":
+    elif vlm.model.config.model_type == "gemma3":
         inputs["token_type_ids"] = rows(prompt.visual.int() for prompt in prompts)
     for name in prompts[0].pixels.tensors:
         inputs[name] = torch.cat([prompt.pixels.tensors[name] for prompt in prompts])
     return inputs
+
+
+def collate(prompts: "Sequence[Embedded]") -> "Embedded":
+    """One left-padded batch of single prompts."""
+    longest = max(prompt.embeds.shape[1] for prompt in prompts)
+
+    def rows(name: str, batch: int = 0) -> torch.Tensor:
+        parts = [getattr(prompt, name) for prompt in prompts]
+        deep = (0, 0) if name == "embeds" else ()
+        padded = (pad(part, (*deep, longest - prompt.embeds.shape[1], 0))
+                  for part, prompt in zip(parts, prompts, strict=True))  # fmt: skip
+        return torch.cat([*padded], batch)
+
+    deeper = [prompt.deeper for prompt in prompts if prompt.deeper is not None]
+    return replace(
+        prompts[0], embeds=rows("embeds"), visual=rows("visual"), valid=rows("valid"),
+        positions=rows("positions", -2), words=rows("words"),
+        next_position=torch.cat([prompt.next_position for prompt in prompts]),
+        deeper=torch.cat(deeper, 1) if deeper else None,
+    )  # fmt: skip
 
 
 def present(value: Value | None) -> Value:

@@ -1,6 +1,7 @@
 """The layout of visual tokens on the picture, for heat maps and masks."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +63,23 @@ class Grid:
         number = np.arange(down * across * rows * columns).reshape(down, across, rows, columns)
         joint = number.transpose(0, 2, 1, 3).ravel()
         return cls(down * rows, across * columns, start, tuple(joint.tolist()))
+
+    @classmethod
+    def of_views(cls, tiles: Iterable[tuple[int, int]], side: int) -> "tuple[Grid, ...]":
+        """The grids of pictures that are each cut into tiles, and shown whole behind them.
+
+        Args:
+            tiles: rows and columns of each picture's tiles; 0 where it is shown whole only.
+            side: tokens along one side of a tile, and of the whole view.
+        """
+        found, start = [], 0
+        for rows, columns in tiles:
+            if rows * columns:
+                found.append(cls.tiled((rows, columns), (side, side), start))
+            start += rows * columns * side**2
+            found.append(cls(side, side, start))
+            start += side**2
+        return tuple(found)
 
     @classmethod
     def cropped(cls, side: int, width: int, height: int, start: int = 0) -> "Grid":

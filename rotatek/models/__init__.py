@@ -1,6 +1,6 @@
 """Models by name: the embedded default, a folder, or a checkpoint on the hub."""
 
-from rotatek.models.base import Embedded, Prompt, VisionLanguageModel, collate
+from rotatek.models.base import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.loading import CHECKPOINTS, Checkpoint, load
 
 __all__ = [
@@ -9,6 +9,5 @@ __all__ = [
     "Embedded",
     "Prompt",
     "VisionLanguageModel",
-    "collate",
     "load",
 ]

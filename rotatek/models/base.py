@@ -1,5 +1,7 @@
 """The interface of a vision-language model to the rest of the library, whatever its family."""
 
+import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +15,7 @@ from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.bridge.fitness import attention_layers, device_of, kv_shapes
+from rotatek.bridge.fitness import attention_layers, attention_of, device_of, kv_shapes
 from rotatek.bridge.scope import own_calls
 from rotatek.bridge.state_layers import state_bytes
 from rotatek.cache.question_graph import QuestionGraphs
@@ -26,6 +28,10 @@ from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 from rotatek.models.tap import AttentionTap
 
+UNREAD: Final = (
+    "This model's vision tower does not expose its attention, so tokens cannot be dropped before "
+    "the language model. Choose a pruner that acts inside it."
+)
 Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool, or None for all
 
 
@@ -93,14 +99,24 @@ class Embedded:
 
 
 class VisionLanguageModel:
-    """A loaded model with its tokenizer and image processor; one subclass a family.
+    """A loaded model with its tokenizer and image processor; one subclass for families alike.
 
-    The defaults suit a family whose vision tower makes one token of each patch, whose visual tokens
-    have one id, and whose positions count tokens. A family overrides the differences.
+    The defaults suit a family whose vision tower makes one token of each square of patches. A
+    family names what differs, and overrides what cannot be named.
+
+    Attributes:
+        template: a chat template, used where the checkpoint brings none.
+        tower: the vision tower's name in the model; empty where its attention cannot be read.
+        around: the tokens around a picture: names of the configuration, which has ids, or of the
+            tokenizer, which has texts; and the text where neither has the name.
+        kinds: the name under which the model's own forward takes the kinds of tokens, 1 for visual
+            ones; empty where it does not ask.
     """
 
-    family: ClassVar[str]
-    template: ClassVar[str | None] = None  # used where the checkpoint brings none
+    template: ClassVar[str | None] = None
+    tower: ClassVar[str] = ""
+    around: ClassVar[dict[str, str]] = {}
+    kinds: ClassVar[str] = ""
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
@@ -188,8 +204,18 @@ class VisionLanguageModel:
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
-        """Vision ids, which an answer must not contain."""
-        return self.visual_ids
+        """Vision ids, which an answer must not contain: of visual tokens, and those around them."""
+        return (*self.visual_ids, *(number for number in self.around_ids if number is not None))
+
+    @property
+    def around_ids(self) -> list[int | None]:
+        """The ids of the tokens around a picture; None for one that the tokenizer has not."""
+        found = []
+        for name, text in self.around.items():
+            number = getattr(self.model.config, name, None)
+            told = str(getattr(self.tokenizer, name, text))
+            found.append(self.tokenizer.convert_tokens_to_ids(told) if number is None else number)
+        return found
 
     @property
     def placeholder(self) -> str:
@@ -233,21 +259,51 @@ class VisionLanguageModel:
         later layers read them, [N, (1 + D) hidden]."""
         return with_additions(self.model.get_image_features(**pixels.tensors, return_dict=True))
 
+    def vision_attention(self, number: int = -1) -> nn.Module:
+        """The attention of one of the vision tower's layers.
+
+        Raises:
+            ModeUnsupported: where it cannot be read.
+        """
+        tower = getattr(self.model.model, self.tower, None) if self.tower else None
+        inner = getattr(tower, "vision_model", tower)
+        inner = getattr(inner, "encoder", inner)
+        found = (getattr(inner, name, None) for name in ("layers", "layer", "blocks"))
+        layers = next((one for one in found if isinstance(one, nn.ModuleList)), None)
+        attention = None if layers is None else attention_of(layers[number])
+        if attention is None:
+            raise ModeUnsupported(UNREAD)
+        return attention
+
+    def read_layer(self) -> nn.Module:
+        """The attention of the one vision layer that a projector reads without its CLS token.
+
+        Raises:
+            ModeUnsupported: where it reads several, or the CLS token.
+        """
+        config = self.model.config
+        layer = config.vision_feature_layer
+        if isinstance(layer, int) and config.vision_feature_select_strategy == "default":
+            return self.vision_attention(layer)
+        raise ModeUnsupported(UNREAD)
+
     def watched_attention(self) -> tuple[nn.Module, bool]:
-        """The vision attention that encoder-stage pruners choose by, and whether its first row is
-        a CLS token.
+        """The vision attention that encoder-stage pruners choose by, here the last layer's, and
+        whether its first row is a CLS token.
 
         Raises:
             ModeUnsupported: where this family has none that could be read.
         """
-        raise ModeUnsupported(
-            "This model's vision tower does not expose its attention, so tokens cannot be dropped "
-            "before the language model. Choose a pruner that acts inside it."
-        )
+        return self.vision_attention(), False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Bring values of the tower's patches [T, patches, c] to the visual tokens, [N, c]."""
-        return values.flatten(0, 1)
+        """Bring values of the tower's patches [T, patches, c] to the visual tokens, [N, c]: means
+        over the squares of patches that become one token each, of square views."""
+        views, patches, _ = values.shape
+        tokens = math.isqrt(sum(pixels.counts) // views)  # along one side of a view
+        unit = math.isqrt(patches) // tokens
+        cells = values.unflatten(1, (tokens, unit, tokens, unit))
+        return cells.mean((2, 4)).flatten(0, 2)
 
     def tower_states(self, pixels: Pixels) -> Any:
         """Run the vision tower: the input of `reduced`, whatever the pruner.
@@ -280,15 +336,34 @@ class VisionLanguageModel:
         ]
         return torch.cat([state for _, state in parts]), torch.cat([kept for kept, _ in parts])
 
+    def own(self, name: str) -> Any:
+        """A method of the model's class, or of the one that it wraps; None where neither has it."""
+        owners = (self.model, getattr(self.model, "model", None))
+        return next((getattr(o, name) for o in owners if hasattr(o, name)), None)
+
+    @cached_property
+    def axes(self) -> int:
+        """Axes of M-RoPE positions; 0 where positions count tokens."""
+        return 0 if self.own("get_rope_index") is None else 3
+
     def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        """Positions of a prompt's tokens and of the first generated one; see `Embedded`."""
-        length = prompt.ids.shape[1]
-        positions = torch.arange(length, device=prompt.ids.device)[None]
-        return positions, positions[:, -1] + 1
+        """Positions of a prompt's tokens and of the first generated one; see `Embedded`. M-RoPE's
+        [axes, 1, L] are asked of the model, and stored nowhere."""
+        length, rule = prompt.ids.shape[1], self.own("get_rope_index")
+        if rule is None or not prompt.pixels.runs:  # of texts alone, the same on every axis
+            positions = torch.arange(length, device=prompt.ids.device)[None]
+            after = positions[:, -1] + 1
+            return positions.expand(self.axes, -1, -1) if self.axes else positions, after
+        takes, tensors = inspect.signature(rule).parameters, prompt.pixels.tensors
+        given = {name: value for name, value in tensors.items() if name in takes}
+        if "mm_token_type_ids" in takes:
+            given["mm_token_type_ids"] = prompt.visual.int()
+        positions, _ = rule(prompt.ids, **given)
+        return positions, positions[..., -1].amax(0) + 1
 
     def besides(self, embedded: Embedded) -> dict[str, Any]:
         """Further arguments of the model's own forward at prefill."""
-        return {}
+        return {self.kinds: embedded.visual.long()} if self.kinds else {}
 
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
         """The model's own forward over a prompt, into an empty cache.
@@ -412,8 +487,10 @@ class VisionLanguageModel:
         return Embedded(embeds, positions, visual, valid, after, kept, deeper, words)
 
     def positions_at(self, position: Tensor) -> Tensor:
-        """Position ids for one new token at `position` [B]: [B, 1]."""
-        return position[:, None]
+        """Position ids for one new token at `position` [B]: [B, 1], or with axes [axes, B, 1], the
+        same on each."""
+        at = position[:, None]
+        return at.expand(self.axes, -1, -1) if self.axes else at
 
 
 def _last_of(embedded: Embedded) -> int | Tensor:
@@ -461,41 +538,4 @@ def placed(grids: Sequence[Grid], pictures: int, apart: int = 1) -> tuple[Grid, 
     each, shared = max(len(grids) // pictures, 1), -(-pictures // max(len(grids), 1))
     return tuple(
         replace(grid, picture=number // each * shared * apart) for number, grid in enumerate(grids)
-    )
-
-
-def pad_left(states: Tensor, length: int, dim: int) -> Tensor:
-    """Zeros before `states` along `dim` up to `length`."""
-    shape = list(states.shape)
-    shape[dim] = length - shape[dim]
-    return torch.cat([states.new_zeros(shape), states], dim)
-
-
-def collate(prompts: Sequence[Embedded]) -> Embedded:
-    """One left-padded batch of single prompts."""
-    length = max(p.embeds.shape[1] for p in prompts)
-    padded = [
-        replace(
-            p,
-            embeds=pad_left(p.embeds, length, 1),
-            positions=pad_left(p.positions, length, -1),
-            visual=pad_left(p.visual, length, 1),
-            valid=pad_left(p.valid, length, 1),
-            words=None if p.words is None else pad_left(p.words, length, 1),
-        )
-        for p in prompts
-    ]
-    batch = -2 if prompts[0].positions.dim() == 3 else 0
-    return Embedded(
-        torch.cat([p.embeds for p in padded]),
-        torch.cat([p.positions for p in padded], batch),
-        torch.cat([p.visual for p in padded]),
-        torch.cat([p.valid for p in padded]),
-        torch.cat([p.next_position for p in padded]),
-        deeper=None
-        if prompts[0].deeper is None
-        else torch.cat([p.deeper for p in prompts if p.deeper is not None], 1),
-        words=None
-        if padded[0].words is None
-        else torch.cat([p.words for p in padded if p.words is not None]),
     )

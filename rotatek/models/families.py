@@ -25,8 +25,8 @@ from rotatek.models.gemma import Gemma3, Gemma4
 from rotatek.models.generic import Generic
 from rotatek.models.internvl import InternVL
 from rotatek.models.llava import Llava, LlavaNext, LlavaOnevision
-from rotatek.models.qwen import Qwen2VL, Qwen3VL, Qwen25VL, Qwen35, Qwen35MoE
-from rotatek.models.smolvlm import Idefics3, SmolVLM
+from rotatek.models.qwen import Qwen2VL, Qwen25VL
+from rotatek.models.smolvlm import Idefics3
 
 
 class Family(NamedTuple):
@@ -40,23 +40,20 @@ class Family(NamedTuple):
     images: Any
 
 
-FAMILIES: Final[dict[str, Family]] = {
-    adapter.family: Family(adapter, images)
-    for adapter, images in (
-        (Qwen2VL, Qwen2VLImageProcessorPil),
-        (Qwen25VL, Qwen2VLImageProcessorPil),
-        (Qwen3VL, Qwen2VLImageProcessorPil),
-        (Qwen35, Qwen2VLImageProcessorPil),
-        (Qwen35MoE, Qwen2VLImageProcessorPil),
-        (Llava, CLIPImageProcessorPil),
-        (LlavaNext, LlavaNextImageProcessorPil),
-        (LlavaOnevision, LlavaOnevisionImageProcessorPil),
-        (SmolVLM, SmolVLMImageProcessorPil),
-        (Idefics3, Idefics3ImageProcessorPil),
-        (InternVL, GotOcr2ImageProcessorPil),
-        (Gemma3, Gemma3ImageProcessorPil),
-        (Gemma4, Gemma4ImageProcessorPil),
-    )
+FAMILIES: Final = {  # by the `model_type` of a configuration
+    "qwen2_vl": Family(Qwen2VL, Qwen2VLImageProcessorPil),
+    "qwen2_5_vl": Family(Qwen25VL, Qwen2VLImageProcessorPil),
+    "qwen3_vl": Family(Qwen2VL, Qwen2VLImageProcessorPil),
+    "qwen3_5": Family(Qwen2VL, Qwen2VLImageProcessorPil),
+    "qwen3_5_moe": Family(Qwen2VL, Qwen2VLImageProcessorPil),
+    "llava": Family(Llava, CLIPImageProcessorPil),
+    "llava_next": Family(LlavaNext, LlavaNextImageProcessorPil),
+    "llava_onevision": Family(LlavaOnevision, LlavaOnevisionImageProcessorPil),
+    "smolvlm": Family(Idefics3, SmolVLMImageProcessorPil),
+    "idefics3": Family(Idefics3, Idefics3ImageProcessorPil),
+    "internvl": Family(InternVL, GotOcr2ImageProcessorPil),
+    "gemma3": Family(Gemma3, Gemma3ImageProcessorPil),
+    "gemma4": Family(Gemma4, Gemma4ImageProcessorPil),
 }
 OTHERS: Final = Family(Generic, AutoProcessor)
 TOWERS: Final = ("clip_vision_model", "siglip_vision_model")  # LLaVA-1.5's; others are others'
@@ -69,7 +66,7 @@ def family_of(config: Any) -> Family:
         ModelUnsupported: for a model that is no image-text-to-text model, or has no image token.
     """
     kind = config.model_type
-    ours = kind != Llava.family or config.vision_config.model_type in TOWERS
+    ours = kind != "llava" or config.vision_config.model_type in TOWERS
     known = FAMILIES.get(kind) if ours else None
     answers = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     if known is None and not (answers and visual_ids(config)):

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Embedded, Pixels, VisionLanguageModel
-from rotatek.models.llava import vision_layers
 
 
 class Gemma3(VisionLanguageModel):
@@ -23,7 +22,9 @@ class Gemma3(VisionLanguageModel):
     only. Both are in the masks that the model makes of `token_type_ids`.
     """
 
-    family: ClassVar[str] = "gemma3"
+    tower: ClassVar[str] = "vision_tower"
+    around: ClassVar[dict[str, str]] = {"boi_token_index": "", "eoi_token_index": ""}
+    kinds: ClassVar[str] = "token_type_ids"
     template: ClassVar[str | None] = (
         "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'system' -%}"
         "{{ raise_exception('there is no place for it') }}{%- endif -%}"
@@ -37,12 +38,6 @@ class Gemma3(VisionLanguageModel):
     def placeholder(self) -> str:
         """The token that begins a picture."""
         return self.token(self.model.config.boi_token_index)
-
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """The image id, and the ids around a picture."""
-        config = self.model.config
-        return (*self.visual_ids, config.boi_token_index, config.eoi_token_index)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to a square; long pictures may bring crops of themselves ("pan and scan")."""
@@ -69,32 +64,13 @@ class Gemma3(VisionLanguageModel):
             + " ".join([view] * crops)
         )
 
-    def besides(self, embedded: Embedded) -> dict[str, Any]:
-        """Which tokens are of pictures: they see each other both ways."""
-        return {"token_type_ids": embedded.visual.long()}
-
-    def watched_attention(self) -> tuple[nn.Module, bool]:
-        """The last vision layer's."""
-        return vision_layers(self.model.model.vision_tower)[-1].self_attn, False
-
-    def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Means over the patches that are pooled into one token."""
-        projector = self.model.model.multi_modal_projector
-        side = projector.patches_per_image
-        pooled = projector.avg_pool(values.transpose(1, 2).unflatten(-1, (side, side)).float())
-        return pooled.flatten(2).transpose(1, 2).flatten(0, 1)
-
 
 class Gemma4(VisionLanguageModel):
     """`Gemma4ForConditionalGeneration` and its tokenizer and image processor."""
 
-    family: ClassVar[str] = "gemma4"
-
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """The ids of pictures and videos, and those around a picture."""
-        config = self.model.config
-        return (*self.visual_ids, config.boi_token_id, config.eoi_token_id)
+    tower: ClassVar[str] = "vision_tower"
+    around: ClassVar[dict[str, str]] = {"boi_token_id": "", "eoi_token_id": ""}
+    kinds: ClassVar[str] = "mm_token_type_ids"
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole units of patches within the budget; each unit becomes one token."""
@@ -132,35 +108,18 @@ class Gemma4(VisionLanguageModel):
 
     def besides(self, embedded: Embedded) -> dict[str, Any]:
         """The tokens' kinds, and what each layer is given of their ids."""
-        given: dict[str, Any] = {"mm_token_type_ids": embedded.visual.long()}
+        given = super().besides(embedded)
         if self.text_config.hidden_size_per_layer_input and embedded.words is not None:
             words = embedded.words.masked_fill(embedded.visual, self.text_config.pad_token_id)
             inputs = self.model.model.language_model.get_per_layer_inputs
             given["per_layer_inputs"] = inputs(words, embedded.embeds)
         return given
 
-    def watched_attention(self) -> tuple[nn.Module, bool]:
-        """The last vision layer's."""
-        return vision_layers(self.model.model.vision_tower)[-1].self_attn, False
-
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
-        """Means over the patches that are pooled into one token."""
-        return unit_means(values, pixels.grids, self._unit)
-
-
-def unit_means(values: Tensor, grids: Sequence[Grid], unit: int) -> Tensor:
-    """Means over squares of patches.
-
-    Args:
-        values: [T, patches, c] of all pictures, each row by row.
-        grids: of each picture's squares.
-        unit: patches along one side of a square.
-
-    Returns:
-        [N, c], the squares row by row.
-    """
-    parts, sizes = [], [grid.rows * grid.columns * unit**2 for grid in grids]
-    for grid, part in zip(grids, values.flatten(0, 1).split(sizes), strict=True):
-        cells = part.view(grid.rows, unit, grid.columns, unit, -1)
-        parts.append(cells.mean((1, 3)).flatten(0, 1))
-    return torch.cat(parts)
+        """Means over the patches that are pooled into one token, of views of any shape."""
+        parts, unit = [], self._unit
+        sizes = [count * unit**2 for count in pixels.counts]
+        for grid, part in zip(pixels.grids, values.flatten(0, 1).split(sizes), strict=True):
+            cells = part.view(grid.rows, unit, grid.columns, unit, -1)
+            parts.append(cells.mean((1, 3)).flatten(0, 1))
+        return torch.cat(parts)

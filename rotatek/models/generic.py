@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import torch
 from PIL import Image
@@ -30,8 +30,6 @@ BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 class Generic(VisionLanguageModel):
     """A model of an unknown family, with its `AutoProcessor` as image processor."""
-
-    family: ClassVar[str] = "other"
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
@@ -145,7 +143,7 @@ class Generic(VisionLanguageModel):
         Raises:
             ModelUnsupported: where it has none, or does not take them.
         """
-        encode = self._own("get_image_features")
+        encode = self.own("get_image_features")
         if encode is None:
             raise self._unread("its class does not encode pictures separately")
         try:
@@ -155,10 +153,10 @@ class Generic(VisionLanguageModel):
 
     def besides(self, embedded: Embedded) -> dict[str, Any]:
         """The kinds of the tokens, under each name that the model's own forward knows."""
-        return {name: kind * embedded.visual.long() for name, kind in self._kinds.items()}
+        return {name: kind * embedded.visual.long() for name, kind in self._marks.items()}
 
     @cached_property
-    def _kinds(self) -> dict[str, int]:
+    def _marks(self) -> dict[str, int]:
         """The kind of a visual token, as the processor gives it."""
         out = self._processed(BLANK)
         visual = self._visual(out["input_ids"])
@@ -170,41 +168,10 @@ class Generic(VisionLanguageModel):
         """What the model's own forward takes."""
         return inspect.signature(type(self.model).forward).parameters
 
-    def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        """Those of the model's own rule, where it has one (M-RoPE): [axes, 1, L]."""
-        positions, after = super().positions(prompt)
-        if self._index is None:
-            return positions, after
-        if not prompt.pixels.runs:  # of texts alone, the same on every axis
-            return positions.expand(self._axes, -1, -1), after
-        takes, tensors = inspect.signature(self._index).parameters, prompt.pixels.tensors
-        given = {name: value for name, value in tensors.items() if name in takes}
-        if "mm_token_type_ids" in takes:
-            given["mm_token_type_ids"] = prompt.visual.int()
-        if "attention_mask" in takes:
-            given["attention_mask"] = torch.ones_like(prompt.ids)
-        positions, _ = self._index(prompt.ids, **given)
-        return positions, positions[..., -1].amax(0) + 1
-
     @cached_property
-    def _index(self) -> Any:
-        """The model's own rule of positions, or None where they count tokens."""
-        return self._own("get_rope_index")
-
-    def _own(self, name: str) -> Any:
-        """A method of the model's class, or of the one that it wraps; None where neither has it."""
-        owners = (self.model, getattr(self.model, "model", None))
-        return next((getattr(o, name) for o in owners if hasattr(o, name)), None)
-
-    @cached_property
-    def _axes(self) -> int:
-        """Axes of M-RoPE positions; 0 where positions count tokens."""
-        return 0 if self._index is None else len(self.positions(self._tried())[0])
-
-    def positions_at(self, position: Tensor) -> Tensor:
-        """[B, 1], or with axes [axes, B, 1]: text has the same position on each."""
-        at = super().positions_at(position)
-        return at.expand(self._axes, -1, -1) if self._axes else at
+    def axes(self) -> int:
+        """As many as the model's own rule gives."""
+        return 0 if self.own("get_rope_index") is None else len(self.positions(self._tried())[0])
 
     def _tried(self) -> Prompt:
         """A blank picture and a word."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
 from rotatek.bridge.attention import tapped
-from rotatek.errors import ModeUnsupported
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
@@ -21,7 +20,7 @@ from rotatek.models.tap import AttentionTap
 class Llava(VisionLanguageModel):
     """`LlavaForConditionalGeneration` and its tokenizer and image processor."""
 
-    family: ClassVar[str] = "llava"
+    tower: ClassVar[str] = "vision_tower"
     # Early checkpoints of this family bring no template.
     template: ClassVar[str | None] = (
         "{%- for m in messages -%}{{ 'USER: ' if m['role'] == 'user' else 'ASSISTANT: ' }}"
@@ -69,15 +68,12 @@ class Llava(VisionLanguageModel):
         Raises:
             ModeUnsupported: where the projector reads several layers, or the CLS token.
         """
-        network, layer = self.model.model, self.model.config.vision_feature_layer
-        if not isinstance(layer, int) or not self._drops_first:
-            self.watched_attention()
-        layers = vision_layers(network.vision_tower)
-        tap = AttentionTap(layers[layer].self_attn, cls=True)
+        tap = AttentionTap(self.read_layer(), cls=True)
         with tapped(tap):
-            tower = network.vision_tower(
+            tower = self.model.model.vision_tower(
                 self._views(pixels), output_hidden_states=True, return_dict=True
             )
+        layer = self.model.config.vision_feature_layer
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
     def _reduced_views(self, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
@@ -96,19 +92,6 @@ class Llava(VisionLanguageModel):
         return states.flatten(0, 1), kept.flatten()
 
 
-def vision_layers(tower: Any) -> Sequence[Any]:
-    """The vision transformer's layers in any release of transformers.
-
-    Raises:
-        ModeUnsupported: where they are not found.
-    """
-    inner = getattr(tower, "vision_model", tower)
-    layers = getattr(getattr(inner, "encoder", inner), "layers", None)
-    if not isinstance(layers, nn.ModuleList):
-        raise ModeUnsupported("This model's vision tower has no layers that RotateK can read.")
-    return list(layers)
-
-
 NEWLINE = 2.0  # the mark of a newline token among patches, which are marked 1
 
 
@@ -120,7 +103,7 @@ class LlavaNext(Llava):
     counts the newline as a column.
     """
 
-    family: ClassVar[str] = "llava_next"
+    packing: ClassVar[str] = "vision_feature_select_strategy"  # a setting that the model packs by
     # Llama 3 checkpoints of this family have no template in the tokenizer.
     template: ClassVar[str | None] = (
         "{%- for m in messages -%}<|start_header_id|>{{ m['role'] }}<|end_header_id|>\n\n"
@@ -174,13 +157,11 @@ class LlavaNext(Llava):
     ) -> list[Tensor]:
         """Unpad and add newlines as the model does; states [N, c] an image."""
         states, counts, sizes = tiles
+        if newline is None:
+            newline = torch.full((states.shape[-1],), NEWLINE, device=states.device)
+        setting = {self.packing: getattr(self.model.config, self.packing)}
         packed, _ = self.model.model.pack_image_features(
-            states.split(counts),
-            sizes,
-            vision_feature_select_strategy=self.model.config.vision_feature_select_strategy,
-            image_newline=torch.full((states.shape[-1],), NEWLINE, device=states.device)
-            if newline is None
-            else newline,
+            states.split(counts), sizes, image_newline=newline, **setting
         )
         return list(packed)
 
@@ -200,9 +181,10 @@ class LlavaNext(Llava):
 
 
 class LlavaOnevision(LlavaNext):
-    """`LlavaOnevisionForConditionalGeneration` and its tokenizer and image processor."""
+    """`LlavaOnevisionForConditionalGeneration` and its tokenizer and image processor. Packed as in
+    LLaVA-NeXT, and scaled down where there are many tiles."""
 
-    family: ClassVar[str] = "llava_onevision"
+    packing: ClassVar[str] = "vision_aspect_ratio"
     template: ClassVar[str | None] = (
         "{%- for m in messages -%}<|im_start|>{{ m['role'] }} "
         "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}{{ '<image>' }}"
@@ -210,24 +192,10 @@ class LlavaOnevision(LlavaNext):
         "{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
     )
 
-    def _pack(
-        self, tiles: tuple[Tensor, list[int], Tensor], newline: Tensor | None = None
-    ) -> list[Tensor]:
-        """As LLaVA-NeXT, scaled down where there are many tiles."""
-        states, counts, sizes = tiles
-        if newline is None:
-            newline = torch.full((states.shape[-1],), NEWLINE, device=states.device)
-        packed, _ = self.model.model.pack_image_features(
-            states.split(counts), sizes, image_newline=newline,
-            vision_aspect_ratio=self.model.config.vision_aspect_ratio,
-        )  # fmt: skip
-        return list(packed)
-
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """The last layer's that the projector reads."""
         layer = self.model.config.vision_feature_layer
-        layers = vision_layers(self.model.model.vision_tower)
-        return layers[layer if isinstance(layer, int) else layer[-1]].self_attn, False
+        return self.vision_attention(layer if isinstance(layer, int) else layer[-1]), False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
         """Packed like the states themselves; a newline has the mark's value."""

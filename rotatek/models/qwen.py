@@ -24,7 +24,7 @@ from transformers.vision_utils import get_vision_window_index
 
 from rotatek.inputs.crop_margins import blank_margins
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Pixels, Prompt, VisionLanguageModel
+from rotatek.models.base import Pixels, VisionLanguageModel
 
 LEVELS: Final = 256  # of a channel
 CHANNELS: Final = 3
@@ -33,17 +33,13 @@ LOW_TOKENS: Final = 256  # of a picture at low detail, at most
 
 
 class Qwen2VL(VisionLanguageModel):
-    """`Qwen2VLForConditionalGeneration` and its tokenizer and image processor."""
+    """`Qwen2VLForConditionalGeneration`, those of Qwen3-VL, 3.5 and 3.6 (with experts, too), and
+    their tokenizers and image processors."""
 
-    family: ClassVar[str] = "qwen2_vl"
-
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """Vision start, end, image and video ids."""
-        config = self.model.config
-        names = ("vision_start_token_id", "vision_end_token_id")
-        ends = (getattr(config, name, None) for name in names)
-        return tuple(number for number in ends if number is not None) + self.visual_ids
+    tower: ClassVar[str] = "visual"
+    around: ClassVar[dict[str, str]] = {
+        "vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>",
+    }  # fmt: skip
 
     @property
     def low_pixels(self) -> int | None:
@@ -62,7 +58,7 @@ class Qwen2VL(VisionLanguageModel):
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole 2x2 units of patches; N = rows x columns / 4. Pictures that would be
         scaled down lose their blank margins first."""
-        unit = self.images.patch_size * self._merge
+        unit = self._unit
         most = self.images.size["longest_edge"] // unit**2
         cuts = [blank_margins(image, unit, most) for image in images]
         shown = [
@@ -71,16 +67,18 @@ class Qwen2VL(VisionLanguageModel):
         ]
         made = [patches_of(self.images, image, self.device) for image in shown]
         shapes = [(1, rows, columns) for _, rows, columns in made]
-        counts, grids = self._grids(shapes)
-        grids = tuple(
-            grid if cut is None else Grid.within(cut.rows, cut.columns, cut.part, grid.start)
-            for grid, cut in zip(grids, cuts, strict=True)
-        )
+        start, grids, counts = 0, [], tuple(len(patches) // self._merge**2 for patches, *_ in made)
+        for (_, rows, columns), count, cut in zip(shapes, counts, cuts, strict=True):
+            if cut is None:
+                grids.append(Grid(rows // self._merge, columns // self._merge, start))
+            else:
+                grids.append(Grid.within(cut.rows, cut.columns, cut.part, start))
+            start += count
         tensors = {
-            "pixel_values": _joined([patches for patches, _, _ in made]),
+            "pixel_values": made[0][0] if len(made) == 1 else torch.cat([one for one, *_ in made]),
             "image_grid_thw": torch.tensor(shapes, device=self.device),
         }
-        return Pixels(tensors, counts, grids, (self.placeholder,) * len(counts), counts)
+        return Pixels(tensors, counts, tuple(grids), (self.placeholder,) * len(counts), counts)
 
     @property
     def _unit(self) -> int:
@@ -92,42 +90,9 @@ class Qwen2VL(VisionLanguageModel):
         """Patches along one side of a visual token."""
         return int(self.model.config.vision_config.spatial_merge_size)
 
-    def _grids(self, patches: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[Grid, ...]]:
-        """Visual tokens of each picture, and its grid."""
-        merge, start, grids = self._merge, 0, []
-        for _, height, width in patches:
-            grids.append(Grid(height // merge, width // merge, start))
-            start += grids[-1].rows * grids[-1].columns
-        return tuple(grid.rows * grid.columns for grid in grids), tuple(grids)
-
-    def watched_attention(self) -> tuple[nn.Module, bool]:
-        """The last vision block's."""
-        return self.model.model.visual.blocks[-1].attn, False
-
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
         """Means over 2x2 units, which are adjacent in memory."""
         return values.flatten(0, 1).unflatten(0, (-1, self._merge**2)).mean(1)
-
-    def positions(self, prompt: Prompt) -> tuple[Tensor, Tensor]:
-        """M-RoPE positions [3, 1, L]; asked of the model, stored nowhere."""
-        if not prompt.pixels.runs:  # of texts alone, the same on every axis
-            positions, after = super().positions(prompt)
-            return positions.expand(3, -1, -1), after
-        positions, _ = self.model.model.get_rope_index(
-            prompt.ids,
-            mm_token_type_ids=prompt.visual.int(),
-            image_grid_thw=prompt.pixels.tensors["image_grid_thw"],
-        )
-        return positions, positions[..., -1].amax(0) + 1
-
-    def positions_at(self, position: Tensor) -> Tensor:
-        """[3, B, 1]: text tokens have the same position on every axis."""
-        return position[None, :, None].expand(3, -1, 1)
-
-
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All of them in a row; a single one is not copied."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 ALIGNED: Final = 8  # numbers of two bytes that a tensor core's reads are aligned to
@@ -136,8 +101,6 @@ TILE: Final = 64  # columns, of its fast products
 
 class Qwen25VL(Qwen2VL):
     """`Qwen2_5_VLForConditionalGeneration` and its tokenizer and image processor."""
-
-    family: ClassVar[str] = "qwen2_5_vl"
 
     def optimise_for_gpu(self) -> None:
         """Also pad the vision MLPs, 3,420 columns wide in the published models, to whole tiles.
@@ -179,24 +142,6 @@ def _pad(layer: nn.Linear, sides: tuple[int, ...]) -> None:
     layer.out_features, layer.in_features = layer.weight.shape
     if layer.bias is not None and sides[2:]:
         layer.bias = nn.Parameter(F.pad(layer.bias, sides[2:]), requires_grad=False)
-
-
-class Qwen3VL(Qwen2VL):
-    """`Qwen3VLForConditionalGeneration` and its tokenizer and image processor."""
-
-    family: ClassVar[str] = "qwen3_vl"
-
-
-class Qwen35(Qwen2VL):
-    """`Qwen3_5ForConditionalGeneration` and its tokenizer and image processor."""
-
-    family: ClassVar[str] = "qwen3_5"
-
-
-class Qwen35MoE(Qwen2VL):
-    """`Qwen3_5MoeForConditionalGeneration`: the same with experts."""
-
-    family: ClassVar[str] = "qwen3_5_moe"
 
 
 def patches_of(processor: Any, image: Image.Image, device: torch.device) -> tuple[Tensor, int, int]:

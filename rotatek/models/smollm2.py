@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -173,7 +174,8 @@ class _File:
     """The open file: its `metadata`, and its tensors when they are asked for."""
 
     def __init__(self, path: Path) -> None:
-        self._data = np.memmap(path, np.uint8, "r")
+        with path.open("rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._at = 8  # behind its sign and version
         tensors, entries = self._number("Q"), self._number("Q")
         self.metadata = {self._string(): self._value(self._number("I")) for _ in range(entries)}
@@ -185,7 +187,7 @@ class _File:
         shape, form, start = self._tensors[name]
         start += self._first
         size = math.prod(shape) * _BLOCK_BYTES[form] // _BLOCK
-        numbers = _plain(np.array(self._data[start : start + size]), form)
+        numbers = _plain(np.frombuffer(self._data[start : start + size], np.uint8), form)
         return torch.from_numpy(numbers.reshape(shape))
 
     def _number(self, letter: str) -> Any:
@@ -196,7 +198,7 @@ class _File:
     def _string(self) -> str:
         size = self._number("Q")
         self._at += size
-        return self._data[self._at - size : self._at].tobytes().decode("utf-8")
+        return self._data[self._at - size : self._at].decode("utf-8")
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:

@@ -228,7 +228,7 @@ def test_a_wrapped_model_says_the_same(
     inputs = asked(vlm, picture)
     said = used(untouched(vlm), inputs, **options)
     wrapped = WRAPPERS[wrapper](untouched(vlm), tmp_path)
-    if vlm.family == "gemma4":
+    if vlm.model.config.model_type == "gemma4":
         try:
             wrapped.generate(**inputs, **GREEDY)
         except KeyError:

@@ -46,7 +46,7 @@ def prompts(name: str) -> tuple[VisionLanguageModel, Inputs]:
     for seed, question in enumerate(("what is it?", "is it?")):
         noise = np.random.default_rng(seed).integers(0, 256, (56, 56, 3), dtype=np.uint8)
         prompt = vlm.prompt(make_request(Image.fromarray(noise), question, 8))
-        kinds = "token_type_ids" if vlm.family == "gemma3" else "mm_token_type_ids"
+        kinds = "token_type_ids" if vlm.model.config.model_type == "gemma3" else "mm_token_type_ids"
         row = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
         rows.append(row | {kinds: prompt.visual.int()} | prompt.pixels.tensors)
     longest = max(row["input_ids"].shape[1] for row in rows)

@@ -16,8 +16,8 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
-from rotatek.models import Embedded, VisionLanguageModel, collate
-from tests.fixtures import Picture, half
+from rotatek.models import Embedded, VisionLanguageModel
+from tests.fixtures import Picture, collate, half
 from tests.greedy import decode
 from tests.kernels.cases import misaligned
 from tests.tiny import TINY

@@ -24,10 +24,10 @@ from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
-from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.pictures import Pictures
 from tests.families import EVERY, tiny_gemma3
-from tests.fixtures import Picture, half
+from tests.fixtures import Picture, collate, half
 from tests.greedy import decode
 from tests.tiny import tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS

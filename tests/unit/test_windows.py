@@ -22,9 +22,9 @@ from rotatek.engine.events import Failed, Finished
 from rotatek.inputs.messages import PICTURE
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.models import Embedded, VisionLanguageModel, collate
+from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
-from tests.fixtures import Picture, inputs_of
+from tests.fixtures import Picture, collate, inputs_of
 from tests.fixtures import tokens_of as ids
 from tests.greedy import decode
 from tests.recorded import RecordedGraph
