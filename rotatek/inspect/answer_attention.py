@@ -78,8 +78,8 @@ class AnswerAttentionRecorder:
         """
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
-        token, rows = self.recorded.token, self.recorded.rows
-        every = {layer: own for layer, own in rows.items() if layer >= self.first}
+        token, recorded = self.recorded.token, self.recorded.rows
+        every = {layer: own for layer, own in recorded.items() if layer >= self.first}
         whole = min(map(len, every.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:

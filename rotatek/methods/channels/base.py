@@ -243,12 +243,10 @@ class ChannelMethod(Method):
 class Full(ChannelMethod):
     """No channel pruning: with a token pruner, the row of dropped tokens alone."""
 
-    name: ClassVar[str] = "full"
-    label: ClassVar[str] = "Full Keys"
-    summary: ClassVar[str] = "Every channel of every kept token."
-    marker: ClassVar[str] = "circle"
-    dash: ClassVar[str] = "dot"
-    drops_channels: ClassVar[bool] = False
+    name, label = "full", "Full Keys"
+    summary = "Every channel of every kept token."
+    drops_channels = False
+    marker, dash = "circle", "dot"
 
     @property
     def stores_everything(self) -> bool:

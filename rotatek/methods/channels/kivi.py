@@ -9,7 +9,7 @@ shorter group.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -63,14 +63,9 @@ def quantised(
 class Kivi(PackedMethod):
     """Groups of few bits, without rotation."""
 
-    name: ClassVar[str] = "kivi"
-    label: ClassVar[str] = "KIVI"
-    summary: ClassVar[str] = (
-        "Every number in a few bits, Keys by channel and Values by token, in groups of 32."
-    )
-    colour: ClassVar[str] = "#cc3024"
-    marker: ClassVar[str] = "triangle-up"
-    dash: ClassVar[str] = "dashdot"
+    name, label = "kivi", "KIVI"
+    summary = "Every number in a few bits, Keys by channel and Values by token, in groups of 32."
+    colour, marker, dash = "#cc3024", "triangle-up", "dashdot"
 
     group: str = choice(
         "32",

@@ -7,7 +7,6 @@ token at a time in groups of 32 channels. Nothing is calibrated.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,14 +19,9 @@ from rotatek.methods.channels.rebuilt import LARGEST, RebuiltStore, hadamard
 class OmniScaled(Kivi):
     """KIVI's groups behind a Hadamard rotation and each Key's norm."""
 
-    name: ClassVar[str] = "omniscale"
-    label: ClassVar[str] = "OScaR"
-    summary: ClassVar[str] = (
-        "KIVI's groups behind a Hadamard rotation, Keys divided by each token's norm."
-    )
-    colour: ClassVar[str] = "#c2608a"
-    marker: ClassVar[str] = "star-diamond"
-    dash: ClassVar[str] = "dot"
+    name, label = "omniscale", "OScaR"
+    summary = "KIVI's groups behind a Hadamard rotation, Keys divided by each token's norm."
+    colour, marker, dash = "#c2608a", "star-diamond", "dot"
 
     def compress(self, states: LayerStates) -> RebuiltStore:
         """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does.

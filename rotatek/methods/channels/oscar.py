@@ -13,7 +13,7 @@ calibrate`; without one, from the prompt itself, which OSCAR does not do.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -61,14 +61,9 @@ def rotation_of(moment: Tensor) -> Tensor:
 class Oscar(PackedMethod):
     """A rotation of each layer from a calibration, then a few bits by token."""
 
-    name: ClassVar[str] = "oscar"
-    label: ClassVar[str] = "OSCAR"
-    summary: ClassVar[str] = (
-        "Every number in a few bits behind rotations calibrated from queries, by token."
-    )
-    colour: ClassVar[str] = "#6f6fd0"
-    marker: ClassVar[str] = "star"
-    dash: ClassVar[str] = "dash"
+    name, label = "oscar", "OSCAR"
+    summary = "Every number in a few bits behind rotations calibrated from queries, by token."
+    colour, marker, dash = "#6f6fd0", "star", "dash"
 
     whole: str = choice(
         "0",

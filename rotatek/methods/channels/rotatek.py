@@ -13,7 +13,7 @@ Source: arXiv 2605.19218, algorithms 1 and 2.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
 import torch
 from torch import Tensor
@@ -53,20 +53,15 @@ REPLACED: Final = ("keep", "solver", "calibration")  # by `smaller`
 class RotateK(ChannelMethod):
     """Rotation-aligned channel pruning."""
 
-    name: ClassVar[str] = "rotatek"
-    label: ClassVar[str] = "RotateK"
-    summary: ClassVar[str] = (
-        "Rotates each head's Keys so that few channels carry them all, and keeps those."
-    )
-    title: ClassVar[str] = "RotateK: one straight cut"
-    reading: ClassVar[str] = (
+    name, label = "rotatek", "RotateK"
+    summary = "Rotates each head's Keys so that few channels carry them all, and keeps those."
+    title = "RotateK: one straight cut"
+    reading = (
         "RotateK rotates first, so the same few channels serve every token and the cut is one "
         "straight line."
     )
-    colour: ClassVar[str] = "#0ca38a"
-    marker: ClassVar[str] = "circle"
-    dash: ClassVar[str] = "solid"
-    rotates: ClassVar[bool] = True
+    rotates = True
+    colour, marker, dash = "#0ca38a", "circle", "solid"
 
     keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
     weighting: str = choice(

@@ -8,7 +8,6 @@ each token stay, with a bit-packed mask. Decoding rebuilds dense Keys. A pruned 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -60,20 +59,15 @@ def _where(mask: Tensor) -> Tensor:
 class SparK(RebuiltMethod):
     """Token-wise pruning with recovery."""
 
-    name: ClassVar[str] = "spark"
-    label: ClassVar[str] = "SparK"
-    summary: ClassVar[str] = (
-        "Its own channels for every token, at the price of masks and rebuilt Keys."
-    )
-    title: ClassVar[str] = "SparK: a mask for every token"
-    reading: ClassVar[str] = (
+    name, label = "spark", "SparK"
+    summary = "Its own channels for every token, at the price of masks and rebuilt Keys."
+    title = "SparK: a mask for every token"
+    reading = (
         "SparK lets each token choose its own channels: faithful, but so ragged that the Keys "
         "must be rebuilt before they can be used."
     )
-    colour: ClassVar[str] = "#b04fb2"
-    marker: ClassVar[str] = "diamond"
-    dash: ClassVar[str] = "dot"
-    per_token: ClassVar[tuple[str, ...]] = ("keys", "values", "mask", "level", "signs")
+    per_token = ("keys", "values", "mask", "level", "signs")
+    colour, marker, dash = "#b04fb2", "diamond", "dot"
 
     keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(

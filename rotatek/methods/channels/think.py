@@ -6,7 +6,6 @@ the query's channels, so pruned channels contribute nothing and no dense Key is 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,16 +34,14 @@ def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) 
 class ThinK(ChannelMethod):
     """Head-wise pruning: the same channels for every token."""
 
-    name: ClassVar[str] = "think"
-    label: ClassVar[str] = "ThinK"
-    summary: ClassVar[str] = "One fixed set of channels per head, chosen by query and Key energy."
-    title: ClassVar[str] = "ThinK: one mask for all tokens"
-    reading: ClassVar[str] = (
+    name, label = "think", "ThinK"
+    summary = "One fixed set of channels per head, chosen by query and Key energy."
+    title = "ThinK: one mask for all tokens"
+    reading = (
         "ThinK keeps the same channels for every token: easy to store, but a token with its energy "
         "in other channels loses it."
     )
-    colour: ClassVar[str] = "#d9780f"
-    marker: ClassVar[str] = "square"
+    colour, marker = "#d9780f", "square"
 
     keep: float = keep_option("share of each head's Key channels that stays, in (0, 1]")
 

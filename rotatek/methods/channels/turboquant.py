@@ -16,7 +16,7 @@ by their energy in this prompt.
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -105,14 +105,9 @@ def parts_of(width: int, bits: float) -> list[tuple[int, int]]:
 class TurboQuant(PackedMethod):
     """A random rotation, then one codebook for every number."""
 
-    name: ClassVar[str] = "turboquant"
-    label: ClassVar[str] = "TurboQuant"
-    summary: ClassVar[str] = (
-        "Every number in a few bits behind a random rotation, with each token's norm."
-    )
-    colour: ClassVar[str] = "#9c24fc"
-    marker: ClassVar[str] = "triangle-down"
-    dash: ClassVar[str] = "longdash"
+    name, label = "turboquant", "TurboQuant"
+    summary = "Every number in a few bits behind a random rotation, with each token's norm."
+    colour, marker, dash = "#9c24fc", "triangle-down", "longdash"
 
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)

@@ -13,7 +13,7 @@ tokens, which adds bits, is left out.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -103,13 +103,10 @@ def of_signs(codes: Tensor, scale: Tensor, mean: Tensor) -> Tensor:
 class VidKV(RebuiltMethod):
     """Keys in 1.5 bits, Values in three levels."""
 
-    name: ClassVar[str] = "vidkv"
-    label: ClassVar[str] = "VidKV"
-    summary: ClassVar[str] = "Keys in one or two bits by channel, Values in three levels."
-    colour: ClassVar[str] = "#486c18"
-    marker: ClassVar[str] = "pentagon"
-    dash: ClassVar[str] = "longdashdot"
-    drops_channels: ClassVar[bool] = False
+    name, label = "vidkv", "VidKV"
+    summary = "Keys in one or two bits by channel, Values in three levels."
+    drops_channels = False
+    colour, marker, dash = "#486c18", "pentagon", "longdashdot"
 
     group: str = choice(
         "32",

@@ -10,7 +10,7 @@ offers the method, which answers one question: which heads does it hurt to compr
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -34,12 +34,10 @@ class WhatIf(ChannelMethod):
         whole: whether these stay as they are and all others are compressed; else they alone are.
     """
 
-    name: ClassVar[str] = "what-if"
-    label: ClassVar[str] = "RotateK"
-    summary: ClassVar[str] = "Keys of some heads rebuilt from a few channels, at full width."
-    colour: ClassVar[str] = "#8b6fd6"
-    marker: ClassVar[str] = "star"
-    drops_channels: ClassVar[bool] = False
+    name, label = "what-if", "RotateK"
+    summary = "Keys of some heads rebuilt from a few channels, at full width."
+    drops_channels = False
+    colour, marker = "#8b6fd6", "star"
 
     like: RotateK = field(default_factory=RotateK)
     heads: frozenset[tuple[int, int]] = frozenset()

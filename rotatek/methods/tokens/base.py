@@ -7,7 +7,7 @@ A pruner is one file with a frozen dataclass: its fields are its options
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.options import Method, option, options_of
 from rotatek.methods.rotation import token_mask
 
+BY_QUESTION: Final = (  # a `caution`
+    "{} chose which tokens stay by the first question; a later one may need others, which are gone."
+)
 Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
 
@@ -159,11 +162,10 @@ class TokenPruner(Method):
 class KeepAll(TokenPruner):
     """Every visual token stays."""
 
-    name: ClassVar[str] = "none"
-    label: ClassVar[str] = "All tokens"
-    summary: ClassVar[str] = "Every visual token stays."
-    stage: ClassVar[Stage] = "nowhere"
-    marker: ClassVar[str] = "circle"
+    name, label = "none", "All tokens"
+    summary = "Every visual token stays."
+    stage = "nowhere"
+    marker = "circle"
 
 
 def keep_option() -> Any:

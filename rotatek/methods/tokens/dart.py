@@ -7,13 +7,13 @@ the authors'; their code compares hidden states, where here it is a layer's Keys
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rotatek.methods.tokens.base import Attended, Stage, TokenPruner, keep_option
+from rotatek.methods.tokens.base import Attended, TokenPruner, keep_option
 
 PIVOTS: Final = 4  # visual ones, and as many of the text
 
@@ -49,13 +49,11 @@ def least_alike(keys: Tensor, visual: Tensor, text: Tensor, count: int) -> Tenso
 class DART(TokenPruner):
     """Prunes inside the language model, by likeness to a few tokens."""
 
-    name: ClassVar[str] = "dart"
-    label: ClassVar[str] = "DART"
-    summary: ClassVar[str] = "Drops what is most like a few pivots, after the first layers."
-    stage: ClassVar[Stage] = "decoder"
-    layer: ClassVar[int] = 2  # the first one with fewer tokens
-    colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "triangle-right"
+    name, label = "dart", "DART"
+    summary = "Drops what is most like a few pivots, after the first layers."
+    stage = "decoder"
+    layer = 2  # the first one with fewer tokens
+    colour, marker = "#667080", "triangle-right"
 
     keep: float = keep_option()
 

@@ -7,13 +7,12 @@ the first token.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rotatek.methods.shares import tokens_kept
-from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
+from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 
 def most_diverse(tokens: Tensor, count: int) -> Tensor:
@@ -46,12 +45,10 @@ def most_diverse(tokens: Tensor, count: int) -> Tensor:
 class DivPrune(TokenPruner):
     """Prunes what resembles something that stays, before the question."""
 
-    name: ClassVar[str] = "divprune"
-    label: ClassVar[str] = "DivPrune"
-    summary: ClassVar[str] = "Keeps the tokens that differ most from one another."
-    stage: ClassVar[Stage] = "encoder"
-    colour: ClassVar[str] = "#c04854"
-    marker: ClassVar[str] = "diamond"
+    name, label = "divprune", "DivPrune"
+    summary = "Keeps the tokens that differ most from one another."
+    stage = "encoder"
+    colour, marker = "#c04854", "diamond"
 
     keep: float = keep_option()
 

@@ -6,13 +6,12 @@ Only that one query row is scored: no n x n matrix is formed.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rotatek.methods.options import option
-from rotatek.methods.tokens.base import Attended, Stage, TokenPruner, keep_option
+from rotatek.methods.tokens.base import BY_QUESTION, Attended, TokenPruner, keep_option
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
@@ -40,17 +39,12 @@ def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float)
 class FastV(TokenPruner):
     """Prunes inside the language model, after its first K layers."""
 
-    name: ClassVar[str] = "fastv"
-    label: ClassVar[str] = "FastV"
-    summary: ClassVar[str] = "Drops tokens of low attention, after the first layers."
-    stage: ClassVar[Stage] = "decoder"
-    of_paper: ClassVar[bool] = True
-    colour: ClassVar[str] = "#2b66d9"
-    marker: ClassVar[str] = "triangle-up"
-    caution: ClassVar[str] = (
-        "FastV chose which tokens stay by the first question; a later one may need others, which "
-        "are gone."
-    )
+    name, label = "fastv", "FastV"
+    summary = "Drops tokens of low attention, after the first layers."
+    stage = "decoder"
+    of_paper = True
+    caution = BY_QUESTION.format(label)
+    colour, marker = "#2b66d9", "triangle-up"
 
     keep: float = keep_option()
     layer: int = option(

@@ -8,11 +8,11 @@ the first dropping on (the authors' mean counts the layers before, too).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from torch import Tensor
 
-from rotatek.methods.tokens.base import Attended, Stage, TokenPruner, keep_option
+from rotatek.methods.tokens.base import BY_QUESTION, Attended, TokenPruner, keep_option
 from rotatek.methods.tokens.fastv import last_row_attention
 
 STAGES: Final = 4
@@ -22,18 +22,11 @@ STAGES: Final = 4
 class PyramidDrop(TokenPruner):
     """Prunes inside the language model, at each quarter of its depth."""
 
-    name: ClassVar[str] = "pyramiddrop"
-    label: ClassVar[str] = "PyramidDrop"
-    summary: ClassVar[str] = (
-        "Drops, at each quarter of the depth, what the question's last word does not look at."
-    )
-    stage: ClassVar[Stage] = "decoder"
-    colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "triangle-left"
-    caution: ClassVar[str] = (
-        "PyramidDrop chose which tokens stay by the first question; a later one may need others, "
-        "which are gone."
-    )
+    name, label = "pyramiddrop", "PyramidDrop"
+    summary = "Drops, at each quarter of the depth, what the question's last word does not look at."
+    stage = "decoder"
+    caution = BY_QUESTION.format(label)
+    colour, marker = "#667080", "triangle-left"
 
     keep: float = keep_option()
 

@@ -5,27 +5,23 @@ uniformly and without replacement, from a private generator: the same request ke
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rotatek.methods.options import option
 from rotatek.methods.shares import tokens_kept
-from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
+from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 
 @dataclass(frozen=True)
 class Random(TokenPruner):
     """Keeps random tokens."""
 
-    name: ClassVar[str] = "random"
-    label: ClassVar[str] = "Random"
-    summary: ClassVar[str] = "Keeps random tokens: a baseline for every other choice."
-    stage: ClassVar[Stage] = "encoder"
-    colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "x"
-    dash: ClassVar[str] = "dot"
+    name, label = "random", "Random"
+    summary = "Keeps random tokens: a baseline for every other choice."
+    stage = "encoder"
+    colour, marker, dash = "#667080", "x", "dot"
 
     keep: float = keep_option()
     seed: int = option(

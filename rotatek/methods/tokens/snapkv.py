@@ -7,7 +7,7 @@ A layer with a sliding window keeps what the window leaves.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch.nn.functional import max_pool1d
 from kernels.window_attention_reference import text_scores
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.rotation import token_mask
-from rotatek.methods.tokens.base import Stage, TokenPruner, keep_option
+from rotatek.methods.tokens.base import BY_QUESTION, TokenPruner, keep_option
 
 KERNEL: Final = 7  # neighbours that are pooled, so that tokens beside a chosen one stay, too
 
@@ -44,16 +44,11 @@ def window_attention(states: LayerStates) -> Tensor:
 class SnapKV(TokenPruner):
     """Prunes what a layer stores, head by head."""
 
-    name: ClassVar[str] = "snapkv"
-    label: ClassVar[str] = "SnapKV"
-    summary: ClassVar[str] = "Each head stores only what the question's last words look at."
-    stage: ClassVar[Stage] = "cache"
-    colour: ClassVar[str] = "#5490fc"
-    marker: ClassVar[str] = "cross"
-    caution: ClassVar[str] = (
-        "SnapKV chose which tokens stay by the first question; a later one may need others, which "
-        "are gone."
-    )
+    name, label = "snapkv", "SnapKV"
+    summary = "Each head stores only what the question's last words look at."
+    stage = "cache"
+    caution = BY_QUESTION.format(label)
+    colour, marker = "#5490fc", "cross"
 
     keep: float = keep_option()
 

@@ -6,29 +6,26 @@ merged = target + mean(assigned), at the target's position.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rotatek.methods.options import option
 from rotatek.methods.shares import tokens_kept
-from rotatek.methods.tokens.base import Stage, TokenPruner, View, keep_option
+from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 
 @dataclass(frozen=True)
 class VisionZip(TokenPruner):
     """Prunes and merges before the language model sees anything."""
 
-    name: ClassVar[str] = "visionzip"
-    label: ClassVar[str] = "VisionZip"
-    summary: ClassVar[str] = (
+    name, label = "visionzip", "VisionZip"
+    summary = (
         "Keeps tokens of high attention in the vision tower, merges the rest, before the question."
     )
-    stage: ClassVar[Stage] = "encoder"
-    of_paper: ClassVar[bool] = True
-    colour: ClassVar[str] = "#3e93dd"
-    marker: ClassVar[str] = "triangle-down"
+    stage = "encoder"
+    of_paper = True
+    colour, marker = "#3e93dd", "triangle-down"
 
     keep: float = keep_option()
     contextual: float = option(
