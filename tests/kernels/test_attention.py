@@ -119,7 +119,7 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
     assert visual is not None
     empty = visual._replace(lengths=torch.tensor([40, 0], dtype=torch.int32, device=DEVICE))
     alone = attend_triton(q, None, text, 0.1)
-    for config, splits in WAYS[:5]:
+    for config, splits in WAYS[1:4:2]:  # text apart, in three splits, and joined, in one
         got = attend(q, empty, text, 0.1, config=config, splits=splits)
         assert torch.allclose(got[1], alone[1], atol=1e-6)
         assert not torch.allclose(got[0], alone[0], atol=1e-3)
@@ -127,7 +127,7 @@ def test_a_row_without_visual_tokens_reads_its_text_only() -> None:
 
 def test_flat_attention_over_digits_keeps_its_small_outputs() -> None:
     """Every token weighs about the same: outputs are far smaller than the digits' offset."""
-    q, visual, text = make(Case(F16, B=1, Hkv=1, N=4000, M=1, k=16, pack="planes"), DEVICE, 3)
+    q, visual, text = make(Case(F16, B=1, Hkv=1, N=1500, M=1, k=16, pack="planes"), DEVICE, 3)
     assert isinstance(visual, Packed)
     none = torch.zeros_like(visual.mean)
     visual, q = visual._replace(value_mean=none, mean=none), q / 1000

@@ -24,11 +24,17 @@ from tests.tiny import tiny_qwen
 
 
 class Slow(Engine):
-    """An engine whose every event takes `pause` seconds."""
+    """An engine whose every event takes `pause` seconds, and which begins while it is `open`."""
 
     pause = 0.0
 
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.open = threading.Event()
+        self.open.set()
+
     def compare(self, *given: Any, **options: Any) -> Iterator[Event]:
+        self.open.wait(60)
         for event in super().compare(*given, **options):
             time.sleep(self.pause)
             yield event

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -17,7 +17,16 @@ from rotatek.server.chat_app import Bounds, ChatApp
 from rotatek.server.fields import HEADER
 from rotatek.server.request_body import RequestBodies
 from tests.fixtures import Picture, Together, at_once
-from tests.server.conftest import ask, asked, client_of, refused, served, streamed, tiny_door
+from tests.server.conftest import (
+    Slow,
+    ask,
+    asked,
+    client_of,
+    refused,
+    served,
+    streamed,
+    tiny_door,
+)
 
 pytestmark = pytest.mark.slow
 TYPED = {"content-type": "application/json"}
@@ -120,7 +129,7 @@ def slow(vlm: VisionLanguageModel) -> Iterator[tuple[ChatApp, str]]:
         yield door, address
 
 
-def until(condition: Any, seconds: float = 10.0) -> None:
+def until(condition: Any, seconds: float = 15.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -136,7 +145,7 @@ def test_a_client_that_leaves_stops_its_answer(
     body["rotatek"] = {"keep_channels": 0.25}  # an answer that goes on, and shows no letters
     with pytest.raises(httpx.ReadTimeout):  # noqa: SIM117  # the client hangs up
         httpx.post(f"{address}/v1/chat/completions", json=body, timeout=httpx.Timeout(9, read=0.4))
-    until(lambda: door.workers.running == 0, 2.0)
+    until(lambda: door.workers.running == 0)  # its thousand tokens would take half a minute
     assert door.meters.registry.get_sample_value("rotatek_kv_bytes", {"of": "answering"}) == 0
     gone = {"status": "499"}
     until(lambda: door.meters.registry.get_sample_value("rotatek_requests_total", gone) == 1)
@@ -147,15 +156,18 @@ def test_a_full_queue_refuses(
     slow: tuple[ChatApp, str], picture: Picture, together: Together
 ) -> None:
     door, address = slow
-    told: list[int] = []
+    told, engine = list[int](), cast(Slow, door.service.engine("tiny"))
+    engine.open.clear()  # until all that are refused have been
 
     def one() -> None:
         try:
-            ask(client_of(address), asked(picture()), max_tokens=20)
+            ask(client_of(address), asked(picture()), max_tokens=4)
             told.append(200)
         except openai.RateLimitError as error:
             assert error.code == "queue_full" and error.response.headers["retry-after"]
             told.append(error.status_code)
+            if len(told) == 4:
+                engine.open.set()
 
     together([one] * 6)
     assert sorted(told) == [200, 200, 429, 429, 429, 429]
@@ -175,7 +187,7 @@ def test_a_process_that_leaves_says_so(slow: tuple[ChatApp, str], picture: Pictu
 
 def test_bodies_are_bounded_together(vlm: VisionLanguageModel) -> None:
     door = tiny_door(vlm)
-    door.bodies = RequestBodies(most=1000, together=1500, patience_s=0.4)
+    door.bodies = RequestBodies(most=1000, together=1500, patience_s=30)
 
     def sent(first: bytes, pause: float, last: bytes) -> httpx.Response:
         def body() -> Iterator[bytes]:
@@ -186,11 +198,12 @@ def test_bodies_are_bounded_together(vlm: VisionLanguageModel) -> None:
         return httpx.post(f"{address}/v1/chat/completions", content=body(), headers=TYPED)
 
     with served(door) as address:
-        told = at_once([lambda: sent(b" " * 900, 0.2, b"{}")] * 2)
+        told = at_once([lambda: sent(b" " * 900, 1.0, b"{}")] * 2)
         assert sorted(one.status_code for one in told) == [404, 429], "one too many"
         assert door.bodies.held == 0
         door.bodies.pixel_bytes = 3 * 64 * 48 - 1
         error = refused(client_of(address), asked(Image.new("RGB", (64, 48))))
         assert isinstance(error, openai.RateLimitError) and door.bodies.pixels_held == 0
-        late = sent(b"{", 0.8, b"}")
+        door.bodies.patience_s = 0.3
+        late = sent(b"{", 1.0, b"}")
         assert late.status_code == 408 and late.json()["error"]["code"] == "body_too_slow"
