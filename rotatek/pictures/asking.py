@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from kernels.reference import Narrow, expanded
 from rotatek.bridge.attention import StopFlag, watched
@@ -110,9 +109,9 @@ class Asker:
                     read[place] = cache
                 except UserError as error:
                     failed[place] = error.message
-            for place, row in self._fed(read, ids, max_new_tokens, stop, failed).items():
+            self._fill(rows, failed, read, ids, max_new_tokens, stop)
+            for row in rows.values():
                 row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
-                rows[place] = row
             try:
                 if rows:
                     self.engine.scheduler.join(list(rows.values()))
@@ -138,9 +137,8 @@ class Asker:
         notes, pieces = cache.notes, list[str]()
         recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
-            number = self.engine.scheduler.request()
-            fed = self._feed([cache], ids, stop, recorder)[0]
-            row = rows[0] = self._row(*fed, ids, max_new_tokens, number, stop, recorder)
+            (row,) = self._read([cache], ids, max_new_tokens, stop, recorder=recorder)
+            rows[0] = row
             self.engine.scheduler.join([row])
             for pick in _picks(self.engine, row):
                 row.tokens.append(pick.token)
@@ -181,24 +179,27 @@ class Asker:
                 release(row.cache)
             lease.release()
 
-    def _fed(
+    def _fill(
         self,
+        rows: dict[int, Row],
+        failed: dict[int, str],
         held: Mapping[int, RotateKCache],
         ids: Sequence[int],
         max_new_tokens: int,
         stop: StopFlag | None,
-        failed: dict[int, str],
-    ) -> dict[int, Row]:
-        """Rows of copies that have read the question, ready to answer, by their number in a batch:
-        all in one pass, or one by one where that fails. Why some cannot is in `failed`."""
-        number, found = self.engine.scheduler.request(), dict[int, Row]()
+    ) -> None:
+        """Put rows that have read the question into `rows`, by their number in a batch: all in one
+        pass, or one by one where that fails. Why some cannot goes into `failed`."""
+        number = self.engine.scheduler.request()
         together = [place for place, cache in held.items() if SideBySide.fits(cache)]
         parts = [together] if together else []
         parts += [[place] for place in held if place not in together]
         while parts:
             places = parts.pop(0)
+            caches = [held[place] for place in places]
             try:
-                fed = self._feed([held[place] for place in places], ids, stop)
+                made = self._read(caches, ids, max_new_tokens, stop, number)
+                rows.update(zip(places, made, strict=True))
             except Stopped:
                 raise
             except Exception as error:
@@ -206,54 +207,44 @@ class Asker:
                     parts += [[place] for place in places]
                 else:
                     failed[places[0]] = _said(error)
-                continue
-            for place, (cache, logits) in zip(places, fed, strict=True):
-                found[place] = self._row(cache, logits, ids, max_new_tokens, number, stop)
-        return found
 
-    @torch.inference_mode()
-    def _feed(
+    def _read(
         self,
         held: Sequence[RotateKCache],
         ids: Sequence[int],
-        stop: StopFlag | None,
-        recorder: AnswerAttentionRecorder | None = None,
-    ) -> list[tuple[RotateKCache, Tensor]]:
-        """Copies that have read the question, in one pass, and the logits [1, vocabulary] behind
-        it. Several caches are such that `SideBySide` fits."""
-        copies = [cache.fork(len(ids)) for cache in held]
-        if self.opens:
-            for cache in copies:
-                open_stores(cache)
-        tokens = torch.tensor([list(ids)], device=self.vlm.device).expand(len(copies), -1)
-        position = torch.cat([cache.notes.next_position for cache in held])
-        behind = copies[0] if len(copies) == 1 else SideBySide(copies)
-        with self.engine.scheduler.prefill(stop), watched(recorder):
-            logits, _ = feed(self.vlm, tokens, position, behind)
-        return list(zip(copies, logits.split(1), strict=True))
-
-    def _row(
-        self,
-        cache: RotateKCache,
-        logits: Tensor,
-        ids: Sequence[int],
         max_new_tokens: int,
-        number: int,
         stop: StopFlag | None,
+        number: int | None = None,
         recorder: AnswerAttentionRecorder | None = None,
-    ) -> Row:
-        """A row of the running batch, from a cache that has read the question."""
-        cache.make_growing()
-        notes: PictureNotes = cache.notes
-        behind = notes.next_position + len(ids)
-        none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
-        placed = Embedded(none, none, none, none, behind)  # what was read is in the cache alone
-        row = Row(
-            "answer", cache.settings, cache, cache.plan, placed,
-            attention=recorder, request=number, needed=recorder is not None,
-        )  # fmt: skip
-        row.start(logits, max_new_tokens, stop, watched=recorder is not None)
-        return row
+    ) -> list[Row]:
+        """Rows of the running batch, whose copies of caches have read the question in one pass.
+        Several caches are such that `SideBySide` fits; number: of the request, a new one if none.
+        """
+        number = self.engine.scheduler.request() if number is None else number
+        with torch.inference_mode():
+            copies = [cache.fork(len(ids)) for cache in held]
+            if self.opens:
+                for cache in copies:
+                    open_stores(cache)
+            tokens = torch.tensor([list(ids)], device=self.vlm.device).expand(len(copies), -1)
+            position = torch.cat([cache.notes.next_position for cache in held])
+            behind = copies[0] if len(copies) == 1 else SideBySide(copies)
+            with self.engine.scheduler.prefill(stop), watched(recorder):
+                logits, _ = feed(self.vlm, tokens, position, behind)
+        rows, is_watched = [], recorder is not None
+        for cache, own in zip(copies, logits.split(1), strict=True):
+            cache.make_growing()
+            notes: PictureNotes = cache.notes
+            none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
+            # what was read is in the cache alone
+            placed = Embedded(none, none, none, none, notes.next_position + len(ids))
+            row = Row(
+                "answer", cache.settings, cache, cache.plan, placed,
+                attention=recorder, request=number, needed=is_watched,
+            )  # fmt: skip
+            row.start(own, max_new_tokens, stop, watched=is_watched)
+            rows.append(row)
+        return rows
 
     def _answer(self, name: str, row: Row | None, error: str) -> Answer:
         """One row's answer, awaited."""

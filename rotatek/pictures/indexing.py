@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from PIL import Image
 
@@ -121,12 +120,19 @@ def index(
         StorageFull, StoreUnwritable: where nothing more can be kept.
         Stopped: where `stop` was set within a page.
     """
-    assert pictures.store is not None
     names: list[str | None] = []  # of a file's pages
 
-    def keep(read: Callable[[], IndexedPage], ends: os.stat_result | None) -> IndexedPage:
+    def keep(
+        page: IndexedPage, complete: Callable[[], Picture] | None, ends: os.stat_result | None
+    ) -> IndexedPage:
         """Keep a page, and note its file behind the last one: all in one thread."""
-        page = read()
+        if complete is not None:
+            count = pictures.counts["read"]
+            try:
+                picture = complete()
+                page = replace(page, picture=picture, fresh=pictures.counts["read"] > count)
+            except UserError as error:
+                page = _unread(page, error)
         if page.number == 1:
             names.clear()
         names.append(None if page.picture is None else page.picture.name)
@@ -137,13 +143,15 @@ def index(
     waiting, ended = deque[Future[IndexedPage]](), None
     with ThreadPoolExecutor(1) as writer, closing(made_ahead(_opened(pictures, files))) as opened:
         try:
-            for page, found, ends in opened:
+            for found, ready, ends in opened:
                 if stop is not None and stop.is_set():
                     break
-                read: Callable[[], IndexedPage] = partial(replace, page)
-                if found is not None:
-                    read = _read(pictures, page, found, stop)
-                waiting.append(writer.submit(keep, read, ends))
+                page, complete = found, None
+                try:
+                    complete = None if ready is None else pictures.begin(ready, stop)
+                except UserError as error:
+                    page = _unread(page, error)
+                waiting.append(writer.submit(keep, page, complete, ends))
                 while len(waiting) > AHEAD:
                     yield waiting.popleft().result()
         except ENDING as error:  # what was read before is kept, and said, first
@@ -152,6 +160,13 @@ def index(
             yield waiting.popleft().result()
         if ended is not None:
             raise ended
+
+
+def _unread(page: IndexedPage, error: UserError) -> IndexedPage:
+    """A page that could not be read. Raises what ends an index."""
+    if isinstance(error, ENDING):
+        raise error
+    return replace(page, error=error.message)
 
 
 def made_ahead(items: Generator[Item]) -> Generator[Item]:
@@ -164,62 +179,30 @@ def made_ahead(items: Generator[Item]) -> Generator[Item]:
             yield from made
 
 
-class _Opened(NamedTuple):
-    """A page, and its prepared picture or why there is none; nothing where it is known already.
-    ends: what the system said of its file before it was read, with the last page."""
-
-    page: IndexedPage
-    found: Prepared | UserError | None = None
-    ends: os.stat_result | None = None
-
-
-def _opened(pictures: Pictures, files: Sequence[Path]) -> Generator[_Opened]:
-    """Every page of every file, its pixels prepared."""
+def _opened(
+    pictures: Pictures, files: Sequence[Path]
+) -> Generator[tuple[IndexedPage, Prepared | None, os.stat_result | None]]:
+    """Every page of every file; its prepared picture, where it is to be read; and with the last
+    page, what the system said of its file before that was read."""
     for path in files:
         try:
             info = path.stat()
         except OSError:
-            yield _Opened(IndexedPage(path, 1, 1, None, FileUnreadable.sentence))
+            yield IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None, None
             continue
         known = _known(pictures, path, info)
         for number, picture in enumerate(known, 1):
-            yield _Opened(IndexedPage(path, number, len(known), picture))
+            yield IndexedPage(path, number, len(known), picture), None, None
         for number, count, found in () if known else pages_in(path):
-            made: Prepared | UserError
-            try:
-                made = found if isinstance(found, UserError) else pictures.prepare(found)
-            except ENDING:
-                raise
-            except UserError as error:
-                made = error
-            page = IndexedPage(path, number, count, None)
-            yield _Opened(page, made, info if number == count else None)
-
-
-def _read(
-    pictures: Pictures, page: IndexedPage, found: Prepared | UserError, stop: StopFlag | None
-) -> Callable[[], IndexedPage]:
-    """The model reads a page, unless it was read before; the call that is returned keeps it."""
-    try:
-        if isinstance(found, UserError):
-            raise found
-        complete = pictures.begin(found, stop)
-    except ENDING:
-        raise
-    except UserError as error:
-        return partial(replace, page, error=error.message)
-
-    def kept() -> IndexedPage:
-        count = pictures.counts["read"]
-        try:
-            picture = complete()
-        except ENDING:
-            raise
-        except UserError as error:
-            return replace(page, error=error.message)
-        return replace(page, picture=picture, fresh=pictures.counts["read"] > count)
-
-    return kept
+            page, ready = IndexedPage(path, number, count, None), None
+            if isinstance(found, UserError):
+                page = _unread(page, found)
+            else:
+                try:
+                    ready = pictures.prepare(found)
+                except UserError as error:
+                    page = _unread(page, error)
+            yield page, ready, info if number == count else None
 
 
 def _note(

@@ -5,7 +5,6 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Final
 
 import torch
@@ -134,8 +133,7 @@ class Pictures:
         described = self.reader.description() | {"model_name": vlm.name}
         self.store = None if folder is None else PictureStore(folder, described)
         self.counts: Counter[str] = Counter()
-        self._held: OrderedDict[str, RotateKCache] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._held: OrderedDict[str, tuple[RotateKCache, int]] = OrderedDict()  # and its bytes
         self._told: dict[str, Picture] = {}  # of pictures without a folder
         self._guard = threading.Lock()
         self._lease = self.engine.admission.ask(0)
@@ -245,27 +243,25 @@ class Pictures:
     @property
     def held_bytes(self) -> int:
         """Live bytes of the caches in memory."""
-        with self._guard:
-            return sum(self._sizes.values())
+        return sum(size for _, size in tuple(self._held.values()))
 
     def _hold(self, name: str, cache: RotateKCache) -> None:
         """Hold a cache in memory; the least recently used ones are removed for it. The lock is
         held."""
-        self._held[name], self._sizes[name] = cache, cache.bytes().total
+        self._held[name] = cache, cache.bytes().total
         self._held.move_to_end(name)
-        while len(self._held) > 1 and sum(self._sizes.values()) > self.memory:
+        while len(self._held) > 1 and self.held_bytes > self.memory:
             self._drop(next(iter(self._held)))
             self.counts["left_memory"] += 1
-        if sum(self._sizes.values()) > self.memory and self.store is not None:
+        if self.held_bytes > self.memory and self.store is not None:
             self._drop(name)
-        self._lease.resize(sum(self._sizes.values()), resting=True)
+        self._lease.resize(self.held_bytes, resting=True)
 
     def _drop(self, name: str) -> None:
         """Remove a cache; questions in progress have a copy. The lock is held."""
         self._held.pop(name, None)
-        self._sizes.pop(name, None)
         self._told.pop(name, None)
-        self._lease.resize(sum(self._sizes.values()), resting=True)
+        self._lease.resize(self.held_bytes, resting=True)
 
     @torch.inference_mode()  # in which texts are copied in a few launches
     def _cache(self, name: str) -> RotateKCache:
@@ -280,15 +276,18 @@ class Pictures:
             if held is not None:
                 self._held.move_to_end(name)
                 self.counts["warm"] += 1
-                return held
-        if self.store is None:
-            raise PictureGone
-        path = self.store.path(name)
-        if path is None:
+                return held[0]
+        path = None if self.store is None else self.store.path(name)
+        if self.store is None or path is None:
             raise PictureGone
         try:
-            load = partial(RotateKCache.load, path, self.engine.vlm.model, PictureNotes)
-            cache = load(owner=self.reader.owner, **self.reader.paths)
+            cache = RotateKCache.load(
+                path,
+                self.engine.vlm.model,
+                PictureNotes,
+                owner=self.reader.owner,
+                **self.reader.paths,
+            )
         except FileUnreadable as error:  # forgotten meanwhile, by another process
             raise PictureGone from error
         except (CacheFileDamaged, CacheFileForeign, CacheFileVersion) as error:
@@ -365,7 +364,23 @@ class Pictures:
             raise SettingError("batch", "a whole number from 1", batch)
         with self.engine.scheduler.preparing:
             ids = self.asker.ids_of(text)
-        return self._answers(_names(pictures), ids, most, batch, stop, sampling.seeded())
+        names, own = _names(pictures), sampling.seeded()
+
+        def told() -> Iterator[Answer]:
+            for start in range(0, len(names), batch):
+                held: list[tuple[str, RotateKCache]] = []
+                failed: dict[str, Answer] = {}
+                asked = names[start : start + batch]
+                for name in dict.fromkeys(asked):
+                    try:
+                        held.append((name, self._cache(name)))
+                    except UserError as error:
+                        failed[name] = Answer(name, "", 0.0, 0, error.message)
+                found = self.asker.batch(held, ids, most, stop, own)
+                said = failed | {answer.picture: answer for answer in found}
+                yield from (said[name] for name in asked)
+
+        return told()
 
     def look(
         self,
@@ -395,33 +410,10 @@ class Pictures:
         self.asker.check_room(cache.notes, ids, most)
         return self.asker.look(cache, ids, most, stop)
 
-    def _answers(
-        self,
-        names: Sequence[str],
-        ids: Sequence[int],
-        most: int,
-        batch: int,
-        stop: StopFlag | None,
-        sampling: Sampling,
-    ) -> Iterator[Answer]:
-        for start in range(0, len(names), batch):
-            held: list[tuple[str, RotateKCache]] = []
-            failed: dict[str, Answer] = {}
-            asked = names[start : start + batch]
-            for name in dict.fromkeys(asked):
-                try:
-                    held.append((name, self._cache(name)))
-                except UserError as error:
-                    failed[name] = Answer(name, "", 0.0, 0, error.message)
-            found = self.asker.batch(held, ids, most, stop, sampling)
-            said = failed | {answer.picture: answer for answer in found}
-            yield from (said[name] for name in asked)
-
     def close(self) -> None:
         """Let every cache go; the folder stays."""
         with self._guard:
             self._held.clear()
-            self._sizes.clear()
             self._told.clear()
             self._lease.release()
 
