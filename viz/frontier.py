@@ -70,11 +70,7 @@ def draw(lines: Sequence[Line], ceiling: float | None = None) -> Drawing:
         for line in lines
     )
     whole = "" if ceiling is None else f"; uncompressed {percent(ceiling)}"
-    return Drawing(
-        figure,
-        reading,
-        f"Line chart of scores over bytes. {said}{whole}.",
-    )
+    return Drawing(figure, reading, f"Line chart of scores over bytes. {said}{whole}.")
 
 
 def _band_and_line(line: Line) -> list[dict]:

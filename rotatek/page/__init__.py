@@ -4,6 +4,6 @@
 writes it as text. `rotatek.service` answers. `inspect/`, `collection/`
 and `results` are the other parts. `binding` passes widgets' values to handlers by name, and
 shows only the known error messages. `export` makes files and programs of a run,
-`presence` says who still looks, `upload` is the image box whose bytes `rotatek.inputs.request`
+`upload` is the image box whose bytes `rotatek.inputs.request`
 checks, and `zerogpu` answers on a borrowed GPU.
 """

@@ -60,8 +60,10 @@ class Widgets(dict[str, Any]):
             names += [one for one in group if one not in (*names, "session")]
 
         def found(request: gr.Request, values: Sequence[Any]) -> Any:
-            visit = {"session": request.session_hash} if "session" in signature.parameters else {}
-            return handler(**dict(zip(names, values, strict=True)), **visit)
+            known = dict(zip(names, values, strict=True))
+            if "session" in signature.parameters:
+                known["session"] = request.session_hash or ""
+            return handler(**known)
 
         def call(request: gr.Request, *values: Any) -> Any:
             with refusing():

@@ -1,5 +1,8 @@
 """Builds the whole page: one call for each part."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +21,6 @@ from rotatek.page.inspect.events import wire_inspect
 from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
 from rotatek.page.page_context import PageContext
-from rotatek.page.presence import Presence
 from rotatek.page.results import results_part
 
 INSIDE: Final = (
@@ -69,12 +71,48 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
     return page
 
 
+class Presence:
+    """Frees what a visitor has once the page has been silent for a while. A browser's connection
+    may be lost while its page stays open, on a telephone asleep or behind a platform that bounds
+    every request: nothing is freed for that alone.
+
+    Args:
+        free: called with the session of a visitor who has gone.
+        grace_s: seconds of silence; an open page is heard of every half minute.
+    """
+
+    def __init__(self, free: Callable[[str], None], grace_s: float) -> None:
+        self._free, self.grace_s = free, grace_s
+        self._heard: dict[str, float] = {}
+
+    def here(self, session: str) -> None:
+        """The page is open."""
+        self._heard[session] = time.monotonic()
+
+    def lost(self, session: str) -> None:
+        """The page's own connection has ended: whether it was closed is seen later."""
+        self._heard.setdefault(session, time.monotonic())
+        self._look_later(session, self.grace_s)
+
+    def _look_later(self, session: str, after_s: float) -> None:
+        timer = threading.Timer(after_s, self._look, (session,))
+        timer.daemon = True
+        timer.start()
+
+    def _look(self, session: str) -> None:
+        silent = time.monotonic() - self._heard.get(session, 0.0)
+        if silent < self.grace_s:
+            self._look_later(session, self.grace_s - silent)
+        elif self._heard.pop(session, None) is not None:
+            self._free(session)
+
+
 def wire_presence(page: gr.Blocks, presence: Presence, widgets: Widgets) -> None:
     """An open page presses a hidden button every half minute (`assets/page.js`)."""
     widgets["here"] = gr.Button("Here", elem_id="here", elem_classes="rk-unseen")
     widgets.listen(widgets["here"].click, presence.here, **AT_ONCE)
 
     def lost(request: gr.Request) -> None:
-        presence.lost(request.session_hash)
+        presence.lost(request.session_hash or "")
 
     page.unload(lost)

@@ -28,13 +28,11 @@ class Field:
         kind: the registry: "tokens" or "channels".
         option: as the first method that has it declares it; the choices are those of all of them.
         owners: names of the methods that have it.
-        ours: whether a method of this package has it.
     """
 
     kind: str
     option: Option
     owners: tuple[str, ...]
-    ours: bool
 
     @property
     def key(self) -> str:
@@ -92,9 +90,7 @@ def fields() -> dict[str, Field]:
         for key, owners in registry.options().items():
             choices = dict(pair for _, one in owners for pair in one.choices)
             option = replace(owners[0][1], choices=tuple(choices.items()))
-            names = tuple(method.name for method, _ in owners)
-            ours = any(name in registry.own for name in names)
-            found[key] = Field(kind, option, names, ours)
+            found[key] = Field(kind, option, tuple(method.name for method, _ in owners))
     return found
 
 

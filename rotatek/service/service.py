@@ -228,12 +228,10 @@ class Service:
         self, engine: Engine, run: Run, events: Iterator[Event], stop: StopFlag, session: str
     ) -> Iterator[Run]:
         """The run as `events` make it grow; at its end its conversation waits, or is closed."""
-        self._stops.setdefault(session, {})[stop] = run
-        shown = 0.0
-        talk, is_kept = run.talk, False
+        talk, is_kept, shown = run.talk, False, 0.0
         try:
-            yield run
-            with closing(events):  # type: ignore[type-var]
+            with self.stoppable(engine, session, run, stop), closing(events):  # type: ignore[type-var]
+                yield run
                 for event in events:
                     run.take(event)
                     if isinstance(event, Restarted):
@@ -241,40 +239,44 @@ class Service:
                     if not isinstance(event, Token) or time.monotonic() - shown > REPAINT_S:
                         shown = time.monotonic()
                         yield run
-            run.stopped = stop.is_set()
-            if talk is not None and talk.is_open:
-                self.conversations.hold(session, talk)
-                is_kept, run.goes_on = True, talk.is_open
-            yield run
+                run.stopped = stop.is_set()
+                if talk is not None and talk.is_open:
+                    self.conversations.hold(session, talk)
+                    is_kept, run.goes_on = True, talk.is_open
+                yield run
         except errors.UserError as error:
             run.take(Failed(error))
             yield run
         finally:
             if talk is not None and not is_kept:
                 talk.close()
-            self._ended(engine, session, stop)
 
     @contextmanager
-    def stoppable(self, engine: Engine, session: str) -> Iterator[StopFlag]:
-        """A flag for work that is no run; `stop(session)` sets it, and so does the end of all.
+    def stoppable(
+        self, engine: Engine, session: str, run: Run | None = None, stop: StopFlag | None = None
+    ) -> Iterator[StopFlag]:
+        """A flag for work; `stop(session)` sets it, and so does the end of all.
+
+        Args:
+            engine: that works.
+            session: whose work it is.
+            run: what the visitor sees of it, if anything.
+            stop: a flag of the engine; a new one by default.
 
         Raises:
             Restarting: once the service is closed.
         """
         if self._closed:
             raise errors.Restarting
-        stop = engine.flag()
-        self._stops.setdefault(session, {})[stop] = None
+        stop = engine.flag() if stop is None else stop
+        self._stops.setdefault(session, {})[stop] = run
         try:
             yield stop
         finally:
-            self._ended(engine, session, stop)
-
-    def _ended(self, engine: Engine, session: str, stop: StopFlag) -> None:
-        stop.set()
-        self._forget(session, stop)
-        if self.on_lost is not None and not engine.health().able:
-            self.on_lost()
+            stop.set()
+            self._forget(session, stop)
+            if self.on_lost is not None and not engine.health().able:
+                self.on_lost()
 
     def _forget(self, key: str, stop: StopFlag) -> None:
         self._stops.get(key, {}).pop(stop, None)

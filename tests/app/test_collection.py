@@ -13,7 +13,7 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
-from rotatek.page.collection.visitors import Bounds, Collection
+from rotatek.page.collection.pages import Bounds, Collection
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model

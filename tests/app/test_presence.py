@@ -2,7 +2,7 @@
 
 import time
 
-from rotatek.page.presence import Presence
+from rotatek.page.build import Presence
 
 
 def test_a_lost_connection_frees_nothing_while_the_page_is_open() -> None:

@@ -10,10 +10,9 @@ from rotatek.engine.column import Column
 from rotatek.engine.events import Token
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
-from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.ask.parting import fidelity
-from rotatek.page.ask.words import words_of
+from rotatek.page.ask.words import Verdict, compare, words_of
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
 from rotatek.service.run import Run

@@ -9,10 +9,9 @@ from typing import Final
 from rotatek.engine.column import Column
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import UNCOMPRESSED
-from rotatek.page.ask.answer_match import Verdict, compare
 from rotatek.page.ask.parting import fidelity, parting, reading
 from rotatek.page.ask.settings import dropped
-from rotatek.page.ask.words import Word, words_of
+from rotatek.page.ask.words import Verdict, Word, compare, words_of
 from rotatek.service.run import Run
 from viz.theme import percent, size
 

@@ -41,7 +41,7 @@ class AskEvents:
     def __init__(self, context: PageContext) -> None:
         self.context = context
 
-    def ask(self, session: str | None = None, **asked: Any) -> Iterator[Shown]:
+    def ask(self, session: str = "", **asked: Any) -> Iterator[Shown]:
         """Stream every column; `asked` has the widgets' values, the settings among them."""
         several = (asked.get(name, ()) for name in ("others", "what_if"))
         columns = columns_of(settings_of(asked), asked["times"], *several)
@@ -53,12 +53,12 @@ class AskEvents:
         )  # fmt: skip
         return self._stream(asking, "Looking at the image…", service.loading(model, session))
 
-    def halt(self, run: Run | None, session: str | None = None) -> None:
+    def halt(self, run: Run | None, session: str = "") -> None:
         """End what runs, because the same visitor is about to ask again; a conversation goes on."""
         if run is not None and run.previous is None:
             self.context.service.replace_run(session)
 
-    def again(self, run: Run | None, session: str | None = None, **asked: Any) -> Iterator[Shown]:
+    def again(self, run: Run | None, session: str = "", **asked: Any) -> Iterator[Shown]:
         """`ask` under moved sliders, where there is an answer to renew; a conversation stays as it
         is, because its caches would be lost."""
         if run is None or asked["image"] is None or not asked["question"].strip():
@@ -76,7 +76,7 @@ class AskEvents:
         run: Run | None,
         follow_text: str,
         max_new_tokens: int,
-        session: str | None = None,
+        session: str = "",
         temperature: float = 0.0,
         seed: float | None = None,
     ) -> Iterator[Shown]:
@@ -124,7 +124,7 @@ class AskEvents:
         on_cpu = self.context.service.engine(run.model).vlm.device.type == "cpu"
         return answers.cards(run, on_cpu=on_cpu) | {"status": answers.status(run)}
 
-    def greet(self, session: str | None = None) -> Iterator[Shown]:
+    def greet(self, session: str = "") -> Iterator[Shown]:
         """The first example's answers, unless the visitor has asked before the model was loaded."""
         service = self.context.service
         if not self.context.examples:
@@ -143,12 +143,12 @@ class AskEvents:
         count = None if filled is None else filled.visual_tokens
         yield self._shown(run) | {"run": run, "count": count}
 
-    def forget(self, session: str | None = None) -> Shown:
+    def forget(self, session: str = "") -> Shown:
         """Another image: free the caches of the last answer."""
-        self.context.service.conversations.drop(session or "")
+        self.context.service.conversations.drop(session)
         return {"follow": gr.update(visible=False)}
 
-    def stop(self, session: str | None = None) -> None:
+    def stop(self, session: str = "") -> None:
         """End the visitor's run within one token."""
         self.context.service.stop(session)
 

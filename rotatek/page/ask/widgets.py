@@ -41,16 +41,10 @@ def add_ask(widgets: Widgets, context: PageContext) -> None:
             _add_question(widgets, context)
             _add_answers(widgets, renews=context.renews)
             with gr.Row(visible=False, elem_id="follow", equal_height=True) as widgets["follow"]:
-                widgets["follow_text"] = gr.Textbox(
-                    show_label=False,
-                    label="Follow-up question",
+                widgets["follow_text"] = question_box(
+                    "follow-text", "Follow-up question", scale=6, max_lines=4,
                     placeholder="Ask on: every column continues from its own cache",
-                    lines=1,
-                    max_lines=4,
-                    scale=6,
-                    container=False,
-                    elem_id="follow-text",
-                )
+                )  # fmt: skip
                 widgets["follow_ask"] = gr.Button(
                     "Ask on", scale=1, min_width=110, elem_id="follow-ask"
                 )
@@ -66,34 +60,20 @@ def _add_picture(widgets: Widgets, context: PageContext) -> None:
     unseen where PDF files cannot be read."""
     examples = context.examples
     widgets["image"] = image_box(
-        value=str(examples[0].image) if examples else None,
-        label="Image",
-        show_label=False,
-        elem_id="image",
-        buttons=["fullscreen"],
-        placeholder="Drop, paste or choose an image",
+        value=str(examples[0].image) if examples else None, label="Image", show_label=False,
+        elem_id="image", buttons=["fullscreen"], placeholder="Drop, paste or choose an image",
         alt_text="The image that is asked about",
-    )
+    )  # fmt: skip
     gr.HTML(HINT, js_on_load=None, elem_id="lit")
     widgets["gallery"] = gr.Gallery(
         [(str(example.image), example.title) for example in examples],
-        show_label=False,
-        columns=8,
-        height="auto",
-        object_fit="cover",
-        allow_preview=False,
-        interactive=False,
-        buttons=[],
-        visible=bool(examples),
-        elem_id="examples",
-    )
+        show_label=False, columns=8, height="auto", object_fit="cover", allow_preview=False,
+        interactive=False, buttons=[], visible=bool(examples), elem_id="examples",
+    )  # fmt: skip
     widgets["pdf"] = gr.UploadButton(
-        "Or ask about a PDF",
-        file_types=[".pdf"],
-        size="sm",
-        visible=pdf.can_be_read(),
+        "Or ask about a PDF", file_types=[".pdf"], size="sm", visible=pdf.can_be_read(),
         elem_id="pdf",
-    )
+    )  # fmt: skip
 
 
 def _add_question(widgets: Widgets, context: PageContext) -> None:
@@ -101,31 +81,15 @@ def _add_question(widgets: Widgets, context: PageContext) -> None:
     offered = list(context.examples[0].questions) if context.examples else []
     first = offered[0] if offered else None
     with gr.Row(elem_id="buttons", equal_height=True):
-        widgets["question"] = gr.Textbox(
-            first or "",
-            label="Question",
-            show_label=False,
-            container=False,
+        widgets["question"] = question_box(
+            "question", "Question", value=first or "", scale=8, min_width=200,
             placeholder="What would you like to know about the image?",
-            lines=1,
-            max_lines=3,
-            scale=8,
-            min_width=200,
-            elem_id="question",
-        )
-        widgets["ask"] = gr.Button("Ask", variant="primary", scale=2, min_width=84, elem_id="ask")
-        widgets["stop"] = gr.Button(
-            "Stop", interactive=False, scale=1, min_width=64, elem_id="stop"
-        )
+        )  # fmt: skip
+        widgets |= ask_and_stop("Ask")
     widgets["suggestions"] = gr.Radio(
-        offered,
-        value=first,
-        label="Questions about this example",
-        show_label=False,
-        container=False,
-        visible=bool(offered),
-        elem_id="suggestions",
-    )
+        offered, value=first, label="Questions about this example", show_label=False,
+        container=False, visible=bool(offered), elem_id="suggestions",
+    )  # fmt: skip
 
 
 def _add_answers(widgets: Widgets, renews: bool) -> None:
@@ -229,6 +193,21 @@ def add_export(widgets: Widgets) -> None:
         widgets["code"] = gr.HTML(export.code_of(None), js_on_load=None, elem_id="export-code")
     widgets["sent"] = message_box("sent", "rotatekExport")
     widgets["address"] = gr.Textbox(elem_id="address", label="Query", elem_classes="rk-unseen")
+
+
+def question_box(elem_id: str, label: str, max_lines: int = 3, **more: Any) -> gr.Textbox:
+    """A line to type a question into, without a frame; it grows."""
+    return gr.Textbox(
+        label=label, show_label=False, container=False, lines=1, max_lines=max_lines,
+        elem_id=elem_id, **more,
+    )  # fmt: skip
+
+
+def ask_and_stop(text: str, prefix: str = "") -> dict[str, gr.Button]:
+    """The buttons beside a question."""
+    ask = gr.Button(text, variant="primary", scale=2, min_width=84, elem_id=f"{prefix}ask")
+    stop = gr.Button("Stop", interactive=False, scale=1, min_width=64, elem_id=f"{prefix}stop")
+    return {"ask": ask, "stop": stop}
 
 
 def slider(

@@ -5,12 +5,13 @@ Every character of a file's name, a question or an answer is escaped.
 
 from collections.abc import Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from rotatek.inspect.doubt import doubted
 from rotatek.page import markup
 from rotatek.page.ask.words import words_of
-from rotatek.page.collection.visitors import CollectedPage, Collection, Question
+from rotatek.page.collection.pages import CollectedPage, Collection, Question
+from rotatek.page.export import csv_of
 from rotatek.pictures import Answer
 from viz.theme import percent, size
 
@@ -50,37 +51,26 @@ def _tile(number: int, page: CollectedPage) -> str:
 
 def reading(collection: Collection) -> str:
     """One line on the pages that are stored."""
-    pages = [page.picture for page in collection.pages]
-    if not pages:
+    if not collection.pages:
         return ""
-    before, after = (sum(getattr(p, n) for p in pages) for n in ("full_bytes", "cache_bytes"))
-    count = "1 page" if len(pages) == 1 else f"{len(pages)} pages"
-    return f"{count}: {size(before)} became {size(after)}, 1/{before / max(after, 1):.0f}."
+    count, (before, after) = len(collection.pages), collection.sizes
+    pages = "1 page" if count == 1 else f"{count} pages"
+    return f"{pages}: {size(before)} became {size(after)}, 1/{before / max(after, 1):.0f}."
 
 
-def ranked(collection: Collection) -> list[tuple[int, CollectedPage]]:
-    """Answered pages with their numbers: by falling confidence, those with an error last."""
-    found = [(n, page) for n, page in enumerate(collection.pages) if page.answer is not None]
-    return sorted(found, key=lambda one: (bool(_said(one[1]).error), -_said(one[1]).confidence))
-
-
-def _said(page: CollectedPage) -> Answer:
-    assert page.answer is not None
-    return page.answer
+def is_doubted(collection: Collection, answer: Answer) -> bool:
+    """Whether an answer is to be checked against its page."""
+    return not answer.error and doubted(collection.model, answer.confidence)
 
 
 def table(collection: Collection) -> str:
-    """Answers beside small pictures."""
-    asked, rows = collection.asked, ranked(collection)
-    if asked is None or not rows:
+    """Answers beside small pictures, the surest first."""
+    asked, ranked = collection.asked, collection.ranked
+    if asked is None or not ranked:
         return f'<div class="rk-empty rk-low">{UNASKED}</div>'
-    body, has_doubt = "", False
-    for number, page in rows:
-        answer = _said(page)
-        doubt = not answer.error and doubted(collection.model, answer.confidence)
-        has_doubt = has_doubt or doubt
-        body += _row(number, page, doubt)
-    note = f'<p class="rk-note">{DOUBTED}</p>' if has_doubt else ""
+    doubts = [is_doubted(collection, answer) for *_, answer in ranked]
+    body = "".join(_row(*one, doubt) for one, doubt in zip(ranked, doubts, strict=True))
+    note = f'<p class="rk-note">{DOUBTED}</p>' if any(doubts) else ""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Page", "Answer", "Confidence"))
     return (
         f'<table class="rk-found"><caption class="rk-summary">{escape(asked.text)}</caption>'
@@ -88,8 +78,8 @@ def table(collection: Collection) -> str:
     )
 
 
-def _row(number: int, page: CollectedPage, doubt: bool) -> str:
-    answer, label = _said(page), escape(page.label, quote=True)
+def _row(number: int, page: CollectedPage, answer: Answer, doubt: bool) -> str:
+    label = escape(page.label, quote=True)
     if answer.error:
         said, sure = f'<span class="rk-failure">{escape(answer.error)}</span>', ""
     else:
@@ -103,28 +93,38 @@ def _row(number: int, page: CollectedPage, doubt: bool) -> str:
     )
 
 
+def as_csv(collection: Collection) -> str:
+    """One line for each page, as in the table."""
+    asked = "" if collection.asked is None else collection.asked.text
+    rows = list[Sequence[Any]]([COLUMNS])
+    for _, page, said in collection.ranked:
+        doubt, picture = "yes" if is_doubted(collection, said) else "no", page.picture
+        rows.append((
+            page.label, asked, said.text, f"{said.confidence:.4f}", doubt, said.error,
+            picture.visual_tokens, picture.full_bytes, picture.cache_bytes,
+        ))  # fmt: skip
+    return csv_of(rows)
+
+
 def twice(collection: Collection) -> str:
     """Seconds and bytes of the last question beside those of reading every page again."""
     asked, count = collection.asked, len(collection.pages)
     if asked is None or not asked.seconds:
         return ""
-    pages = [page.picture for page in collection.pages]
-    before, after = (sum(getattr(p, n) for p in pages) for n in ("full_bytes", "cache_bytes"))
+    before, after = collection.sizes
     again = None if asked.afresh is None else asked.afresh * count
     longest = max(asked.seconds, again or 0.0)
-    stored = _way("Asked from the store", asked.seconds, longest, f"{size(after)} held", "stored")
+    ways = _way("Asked from the store", asked.seconds, longest, f"{size(after)} held", "stored")
     if again is None:
-        other = (
+        ways += (
             '<div data-way="again"><h3>Read again</h3><p class="rk-took">…</p>'
             "<p>one page is being read again, to compare</p></div>"
         )
     else:
-        said = (
-            f"{size(before)} uncompressed. Measured on {asked.of}: {_seconds(asked.afresh or 0)}"
-            + (f", times {count}" if count > 1 else "")
-        )
-        other = _way("Read again", again, longest, said, "again")
-    return f'<div class="rk-twice" role="status">{stored}{other}</div>'
+        times = f", times {count}" if count > 1 else ""
+        one = f"Measured on {asked.of}: {_seconds(asked.afresh or 0)}{times}"
+        ways += _way("Read again", again, longest, f"{size(before)} uncompressed. {one}", "again")
+    return f'<div class="rk-twice" role="status">{ways}</div>'
 
 
 def _way(title: str, seconds: float, longest: float, said: str, name: str) -> str:
@@ -152,9 +152,8 @@ def opened(page: CollectedPage, asked: Question | None, pieces: Sequence[str] = 
     said = ""
     if answer is not None and asked is not None:
         words = "".join(
-            escape(word.space)
-            + f'<span class="rk-word" data-first="{word.first}" data-last="{word.last}">'
-            f"{escape(''.join(word.pieces))}</span>"
+            f'{escape(word.space)}<span class="rk-word" data-first="{word.first}" '
+            f'data-last="{word.last}">{escape("".join(word.pieces))}</span>'
             for word in words_of(pieces)
         )
         length = "short" if len(answer.text) <= 24 else "medium"

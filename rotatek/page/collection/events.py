@@ -19,22 +19,13 @@ from rotatek.errors import (
     public_message,
 )
 from rotatek.inputs.request import clean_question, make_request, open_image
-from rotatek.inspect.doubt import doubted
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.events import look_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.collection import drawing
-from rotatek.page.collection.reading import prepare, read
-from rotatek.page.collection.visitors import (
-    IDLE_S,
-    Bounds,
-    CollectedPage,
-    Collection,
-    Question,
-)
+from rotatek.page.collection.pages import IDLE_S, Bounds, Collection, Question, prepare, read
 from rotatek.page.collection.widgets import settings_kept
-from rotatek.page.export import csv_of
 from rotatek.page.form import settings_of
 from rotatek.page.markup import as_uri, message
 from rotatek.page.page_context import PageContext
@@ -56,18 +47,13 @@ class CollectionEvents:
         self.held = SessionStore[Collection](idle_s=IDLE_S)
 
     def read(
-        self,
-        files: Sequence[str] | None,
-        keep: str,
-        model: str,
-        session: str | None = None,
-        **form: Any,
+        self, files: Sequence[str] | None, keep: str, model: str, session: str = "", **form: Any
     ) -> Iterator[Shown]:
         """Read the dropped files, one tile for each page; `form` holds the settings of the first
         tab."""
         if not files:
             return
-        collection = self.held.of(session or "", Collection)
+        collection = self.held.of(session, Collection)
         settings = settings_kept(keep, settings_of(form))
 
         def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
@@ -81,11 +67,9 @@ class CollectionEvents:
         yield {"files": None}
         yield from self._working(collection, model, session, work)
 
-    def ask_all(
-        self, question: str, max_new_tokens: int, session: str | None = None
-    ) -> Iterator[Shown]:
+    def ask_all(self, question: str, max_new_tokens: int, session: str = "") -> Iterator[Shown]:
         """Ask every page one question; then read one page again, to compare the cost."""
-        text, collection = clean_question(question), self.held.of(session or "", Collection)
+        text, collection = clean_question(question), self.held.of(session, Collection)
         if collection.pictures is None or not collection.pages:  # never any, or freed meanwhile
             yield self._idle(collection, CollectionEmpty.sentence)
             return
@@ -143,7 +127,7 @@ class CollectionEvents:
             asked.afresh, asked.of = time.perf_counter() - began, page.label
 
     def _working(
-        self, collection: Collection, model: str, session: str | None, work: Any
+        self, collection: Collection, model: str, session: str, work: Any
     ) -> Iterator[Shown]:
         """Do one piece of work on a collection at a time; it sets the buttons, and Stop ends it."""
         if not collection.work.acquire(blocking=False):
@@ -175,72 +159,48 @@ class CollectionEvents:
             "status": markup.line(words, whole=True),
             "ask": gr.update(interactive=True),
             "stop": gr.update(interactive=False),
-            "csv": gr.update(interactive=bool(drawing.ranked(collection))),
+            "csv": gr.update(interactive=bool(collection.ranked)),
         }
 
-    def open(self, chosen: str, session: str | None = None) -> Iterator[Shown]:
+    def open(self, chosen: str, session: str = "") -> Iterator[Shown]:
         """Show a page large with its answer, then where each of its words attended."""
-        collection = self.held.of(session or "", Collection)
+        collection = self.held.of(session, Collection)
         try:
             page = collection.pages[int(chosen.partition(",")[0])]
         except (ValueError, IndexError):
             return
         shown: Shown = {"image": as_uri(open_image(page.png), LARGE), "label": page.label}
         yield {"opened": message(**shown, html=drawing.opened(page, collection.asked))}
-        looked = self._looked(collection, page, session)
-        if looked is not None:
-            pieces, look = looked
-            html = drawing.opened(page, collection.asked, pieces)
-            yield {"opened": message(html=html, look=look, label=page.label)}
-
-    def _looked(
-        self, collection: Collection, page: CollectedPage, session: str | None
-    ) -> tuple[Sequence[str], Shown] | None:
-        """An answer's tokens and their attention, if that can be shown."""
         asked, pictures = collection.asked, collection.pictures
         if asked is None or pictures is None or page.answer is None or page.answer.error:
-            return None
-        engine = pictures.engine
-        if engine.graphs:  # their replay shows no queries
-            return None
-        with self.context.service.stoppable(engine, _key(session)) as stop:
-            try:
+            return
+        if pictures.engine.graphs:  # their replay shows no queries
+            return
+        try:
+            with self.context.service.stoppable(pictures.engine, _key(session)) as stop:
                 look = pictures.look(page.picture, asked.text, asked.tokens, stop=stop)
-            except UserError:
-                return None
-        if look.attention is None or not look.grids:
-            return None
-        return look.pieces, look_of(look.grids[0], look.attention)
+        except UserError:
+            return
+        if look.attention is not None and look.grids:
+            html = drawing.opened(page, asked, look.pieces)
+            seen = look_of(look.grids[0], look.attention)
+            yield {"opened": message(html=html, look=seen, label=page.label)}
 
-    def save(self, session: str | None = None) -> Shown:
+    def save(self, session: str = "") -> Shown:
         """The table as a file."""
-        collection = self.held.of(session or "", Collection)
+        collection = self.held.of(session, Collection)
         if collection.asked is None:
             raise CollectionEmpty
-        text = self.as_csv(collection)
+        text = drawing.as_csv(collection)
         return {"sent": message(file="collection.csv", type="text/csv", text=text)}
 
-    def as_csv(self, collection: Collection) -> str:
-        """One line for each page, by falling confidence, as in the table."""
-        rows = list[Sequence[Any]]([drawing.COLUMNS])
-        for _, page in drawing.ranked(collection):
-            said, picture = page.answer, page.picture
-            assert said is not None and collection.asked is not None
-            doubt = not said.error and doubted(collection.model, said.confidence)
-            rows.append((
-                page.label, collection.asked.text, said.text, f"{said.confidence:.4f}",
-                "yes" if doubt else "no", said.error, picture.visual_tokens, picture.full_bytes,
-                picture.cache_bytes,
-            ))  # fmt: skip
-        return csv_of(rows)
-
-    def clear(self, session: str | None = None) -> Shown:
+    def clear(self, session: str = "") -> Shown:
         """Empty the collection, and end what runs."""
         self.context.service.stop(_key(session))
-        self.held.drop(session or "")
+        self.held.drop(session)
         return self._idle(Collection(), "")
 
-    def stop(self, session: str | None = None) -> None:
+    def stop(self, session: str = "") -> None:
         """End what the visitor waits for, within one token."""
         self.context.service.stop(_key(session))
 
@@ -250,9 +210,9 @@ class CollectionEvents:
         self.held.drop(session)
 
 
-def _key(session: str | None) -> str:
+def _key(session: str) -> str:
     """The key of a collection's stop flags; the first tab's questions have their own."""
-    return f"{session or ''}/collection"
+    return f"{session}/collection"
 
 
 def wire_collection(events: CollectionEvents, widgets: Widgets) -> None:

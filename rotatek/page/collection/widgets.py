@@ -7,9 +7,10 @@ import gradio as gr
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import STORED, Settings
 from rotatek.page import markup
+from rotatek.page.ask.widgets import ask_and_stop, question_box
 from rotatek.page.binding import Widgets
 from rotatek.page.collection import drawing
-from rotatek.page.collection.visitors import Bounds, Collection
+from rotatek.page.collection.pages import Bounds, Collection
 from rotatek.page.markup import message_box
 
 SAID: Final = (
@@ -73,24 +74,11 @@ def _add_pages(widgets: Widgets, bounds: Bounds) -> None:
 def _add_question(widgets: Widgets) -> None:
     """The question to every page, and the answers."""
     with gr.Row(elem_id="collection-buttons", equal_height=True):
-        widgets["question"] = gr.Textbox(
-            QUESTION,
-            label="Question to every page",
-            show_label=False,
-            container=False,
-            placeholder="What would you like to know about every page?",
-            lines=1,
-            max_lines=3,
-            scale=8,
-            min_width=180,
-            elem_id="collection-question",
-        )
-        widgets["ask"] = gr.Button(
-            "Ask all", variant="primary", scale=2, min_width=84, elem_id="collection-ask"
-        )
-        widgets["stop"] = gr.Button(
-            "Stop", interactive=False, scale=1, min_width=64, elem_id="collection-stop"
-        )
+        widgets["question"] = question_box(
+            "collection-question", "Question to every page", value=QUESTION, scale=8,
+            min_width=180, placeholder="What would you like to know about every page?",
+        )  # fmt: skip
+        widgets |= ask_and_stop("Ask all", "collection-")
     widgets["status"] = gr.HTML(markup.line(""), elem_id="collection-status")
     widgets["twice"] = gr.HTML("", js_on_load=None, elem_id="collection-twice")
     table = drawing.table(Collection())

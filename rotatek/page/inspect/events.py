@@ -24,10 +24,7 @@ def overview(run: Run | None) -> Shown:
     if run is None or trace is None:
         return {}
     layers, heads = trace.shape
-    drawn = {
-        "budget": drawings.budget_drawing(run),
-        "kept": drawings.kept_drawing(run, trace),
-    }
+    drawn = {"budget": drawings.budget_drawing(run), "kept": drawings.kept_drawing(run, trace)}
     return {
         "layer": gr.update(maximum=layers - 1),
         "head": gr.update(maximum=max(1, heads - 1)),

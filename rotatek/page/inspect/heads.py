@@ -41,7 +41,7 @@ class HeadEvents:
         map_shows: str,
         layer: float,
         head: float,
-        session: str | None = None,
+        session: str = "",
         **form: Any,
     ) -> Iterator[Shown]:
         """Measure every head's damage, layer by layer, unless it is known; shown on the map."""
@@ -79,15 +79,15 @@ class HeadEvents:
             raise DamageElsewhere
         answer = next(iter(first.columns.values())).ids[:TOKENS]
         request = make_request(first.pictures, first.question)
-        with service.stoppable(engine, f"{session or ''}/damage") as stop:
+        with service.stoppable(engine, f"{session}/damage") as stop:
             for count, one in enumerate(engine.damage(request, method, answer, stop), 1):
                 found[one.layer, one.head] = one.kl
                 if one.head + 1 == view.trace.heads(one.layer) and count < total:
                     yield shown_damage(view, _progress(count, total))
 
-    def stop(self, session: str | None = None) -> None:
+    def stop(self, session: str = "") -> None:
         """End the measurement within one head."""
-        self.context.service.stop(f"{session or ''}/damage")
+        self.context.service.stop(f"{session}/damage")
 
 
 def choose_head(kind: str, layer: float, head: float, what_if: Sequence[str]) -> Shown:

@@ -1,8 +1,11 @@
-"""Dropped files become pages: pictures as they are, PDFs page by page, each read once."""
+"""The pages of each visitor, within bounds: files become pages, pictures as they are and PDFs page
+by page, each read once."""
 
 import io
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +22,93 @@ from rotatek.errors import (
     public_message,
 )
 from rotatek.methods.settings import Settings
-from rotatek.page.collection.visitors import Bounds, CollectedPage, Collection
 from rotatek.page.markup import as_uri
-from rotatek.pictures import Pictures
+from rotatek.pictures import Answer, Picture, Pictures
 from rotatek.pictures.indexing import pages_in
 
+IDLE_S: Final = 1_800.0  # after which a collection is freed
 SMALL: Final = 144  # pixels of a thumbnail's longer side
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one visitor's collection may take.
+
+    pages: that are held; bytes: of their pictures and caches; seconds: of one reading or asking.
+    """
+
+    pages: int = 60
+    bytes: int = 120_000_000
+    seconds: float = 300.0
+
+
+@dataclass
+class CollectedPage:
+    """One page: what a visitor calls it, its stored figures, and its picture.
+
+    png: the picture as it was read; thumbnail: a small one, as a data URI.
+    """
+
+    label: str
+    picture: Picture
+    png: bytes
+    thumbnail: str
+    answer: Answer | None = None
+
+
+@dataclass
+class Question:
+    """The last question: its text, and the seconds that its answers took; afresh: the cost of
+    reading one page again, with that page's label."""
+
+    text: str
+    tokens: int
+    seconds: float = 0.0
+    afresh: float | None = None
+    of: str = ""
+
+
+@dataclass
+class Collection:
+    """One visitor's pages.
+
+    pictures: their caches, in memory alone; None before the first page. settings: how they are
+    stored. bad: files and pages that could not be read, and why. work: held by what reads or asks.
+    """
+
+    pictures: Pictures | None = None
+    model: str = ""
+    settings: Settings = field(default_factory=Settings)
+    pages: list[CollectedPage] = field(default_factory=list)
+    bad: list[tuple[str, str]] = field(default_factory=list)
+    asked: Question | None = None
+    questions: int = 0  # that were asked
+    work: threading.Lock = field(default_factory=threading.Lock)
+    closed: bool = False
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of pictures and caches."""
+        return sum(len(page.png) + page.picture.cache_bytes for page in self.pages)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of its pages' caches, uncompressed and as stored."""
+        pictures = [page.picture for page in self.pages]
+        return sum(p.full_bytes for p in pictures), sum(p.cache_bytes for p in pictures)
+
+    @property
+    def ranked(self) -> list[tuple[int, CollectedPage, Answer]]:
+        """Answered pages with their numbers: by falling confidence, those with an error last."""
+        found = [(n, page, page.answer) for n, page in enumerate(self.pages) if page.answer]
+        return sorted(found, key=lambda one: (bool(one[2].error), -one[2].confidence))
+
+    def close(self) -> None:
+        """Free all of it."""
+        self.closed = True
+        if self.pictures is not None:
+            self.pictures.close()
+        self.pages, self.bad, self.asked = [], [], None
 
 
 def prepare(collection: Collection, engine: Engine, model: str, settings: Settings) -> Pictures:
@@ -87,7 +171,7 @@ def _add(collection: Collection, label: str, image: Image.Image, stop: StopFlag)
     except Exception as error:
         collection.bad.append((label, public_message(error)))
         return
-    if not collection.has(picture.name):
+    if all(page.picture.name != picture.name for page in collection.pages):
         png = io.BytesIO()
         image.save(png, "PNG", compress_level=1)
         page = CollectedPage(label, picture, png.getvalue(), as_uri(image, SMALL))
