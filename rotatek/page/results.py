@@ -1,7 +1,7 @@
 """The Results tab: one figure and one table of committed answers to follow-up questions."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -27,82 +27,56 @@ SAID: Final = (
     "included; intervals are 95 %, resampled by picture."
 )
 HEADS: Final = ("setting", "score of follow-ups", "same answers", "bytes")
-Figures = dict[str, list[Record]]  # follow-up records of every setting, by model
 
 
-def read(path: Path) -> Figures:
-    """What a file of answers says, over all its splits; nothing where there is no such file."""
-    return _read(path, path.stat().st_mtime) if path.exists() else {}
-
-
-@lru_cache(maxsize=2)
-def _read(path: Path, changed: float) -> Figures:
-    found: Figures = {}
+@cache
+def read(path: Path) -> dict[str, list[Record]]:
+    """A file's records of follow-up questions, of every setting over all splits, by model."""
+    found: dict[str, list[Record]] = {}
     for one in rows(path):
         if one.turn == LATER:
             found.setdefault(one.model, []).append(one)
-    for model, mine in found.items():
-        if any(one.split == EVERY for one in mine):
-            found[model] = [one for one in mine if one.split == EVERY]
-    return found
+    return {
+        model: [one for one in mine if one.split == EVERY] or mine for model, mine in found.items()
+    }
 
 
 def figure(records: Sequence[Record]) -> Drawing:
     """A line a method: its settings that none of its others beats in fewer bytes."""
-    lines: dict[str, list[Record]] = {}
-    styles: dict[str, Style] = {}
+    lines: dict[Style, list[Record]] = {}
     for one in sorted(records, key=lambda one: (one.bytes, -one.score)):
-        style = style_of(one.setting)
-        best = lines.setdefault(style.label, [])
-        styles[style.label] = style
+        best = lines.setdefault(style_of(one.setting), [])
         if not best or one.score > best[-1].score:
             best.append(one)
-    whole = lines.pop(UNCOMPRESSED, None)
+    whole = lines.pop(PlainStyle(UNCOMPRESSED), None)
+    parts = ("bytes", "score", "low", "high")
     drawn = [
-        frontier.Line(
-            styles[name],
-            *(np.array([getattr(one, part) for one in mine])
-              for part in ("bytes", "score", "low", "high")),
-        )
-        for name, mine in lines.items()
-    ]  # fmt: skip
+        frontier.Line(style, *(np.array([getattr(one, part) for one in mine]) for part in parts))
+        for style, mine in lines.items()
+    ]
     return frontier.draw(drawn, whole[0].score if whole else None)
 
 
 def style_of(setting: str) -> Style:
     """Of the channel method that a setting's name has, else of its pruner, else plain."""
-    for method in CHANNELS.values():
-        if method.label in setting:
-            return method
-    for pruner in TOKENS.values():
-        if pruner.label in setting:
-            return PlainStyle(
-                pruner.label, colour=pruner.colour, marker=pruner.marker, dash=pruner.dash
-            )
+    for kind in (*CHANNELS.values(), *TOKENS.values()):
+        if kind.label in setting:
+            rotates = getattr(kind, "rotates", False)
+            return PlainStyle(kind.label, "", "", kind.colour, kind.marker, kind.dash, rotates)
     return PlainStyle(setting)
 
 
 def table(records: Sequence[Record]) -> str:
     """A row a setting, as HTML."""
-    body = [
-        (
-            one.setting,
-            f"{100 * one.score:.1f} % ({100 * one.low:.1f} to {100 * one.high:.1f})",
-            percent(one.same),
-            percent(one.bytes),
-        )
-        for one in records
-    ]
-    cells = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in body
-    )
+    body = ""
+    for one in records:
+        score = f"{100 * one.score:.1f} % ({100 * one.low:.1f} to {100 * one.high:.1f})"
+        cells = "".join(f"<td>{c}</td>" for c in (score, percent(one.same), percent(one.bytes)))
+        body += f'<tr><th scope="row">{escape(one.setting)}</th>{cells}</tr>'
     head = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
     return (
         '<div class="rk-table" tabindex="0" role="region" aria-label="Every setting"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{cells}</tbody></table></div>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -120,8 +94,6 @@ def results_part(path: Path, tab: gr.Tab) -> None:
 
     def shown(model: str | None) -> Shown:
         found = read(path)
-        if not found:
-            return {"table": markup.aside(MISSING)}
         chosen = model if model in found else next(iter(found))
         records = found[chosen]
         several = gr.update(choices=list(found), value=chosen, visible=len(found) > 1)

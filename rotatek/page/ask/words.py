@@ -1,5 +1,4 @@
-"""An answer's tokens as words, so that each can be chosen; whether two answers are the same, the same
-up to spelling, or different."""
+"""An answer's tokens as words, each to be chosen; and whether two answers are the same."""
 
 import unicodedata
 from collections.abc import Iterable
