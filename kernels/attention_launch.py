@@ -52,7 +52,6 @@ def attend_triton(
     scale: float,
     config: Config | None = None,
     splits: int | None = None,
-    pdl: bool | None = None,
 ) -> Tensor:
     """Decode attention, T = 1; the first four as of `kernels.reference.attend_reference`.
 
@@ -66,8 +65,6 @@ def attend_triton(
         scale: factor of the scores.
         config: overrides the table, for benchmarks and tests.
         splits: number of visual splits; the plan's by default.
-        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
-            on.
 
     Raises:
         Unsupported: where `refusal` names a reason.
@@ -78,7 +75,7 @@ def attend_triton(
     if visual is None or visual.tokens == 0:  # text alone is a dense cache
         visual = Narrow(text.keys, text.values, text.lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0])
-    return _launch(q, visual, text, scale, config, splits, pdl)
+    return _launch(q, visual, text, scale, config, splits)
 
 
 def attend_rows(q: Tensor, visual: Narrow | None, text: Text, scale: float) -> Tensor:
@@ -147,9 +144,7 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
     return tuple(found)
 
 
-def _ready(
-    q: Tensor, visual: Narrow, text: Text, pdl: bool | None
-) -> tuple[Tensor, Narrow, Text, bool]:
+def _ready(q: Tensor, visual: Narrow, text: Text) -> tuple[Tensor, Narrow, Text, bool]:
     """The tensors as the kernels read them, and whether they may be read early."""
     given = visual
     visual = visual._replace(
@@ -160,8 +155,7 @@ def _ready(
     )
     fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
     text = text._replace(keys=unit(text.keys), values=unit(text.values))
-    early = device_facts(q.device)[0] >= 90 if pdl is None else pdl
-    return unit(q), visual, text, early and not fresh
+    return unit(q), visual, text, device_facts(q.device)[0] >= 90 and not fresh
 
 
 def _launch(
@@ -171,14 +165,13 @@ def _launch(
     scale: float,
     config: Config | None,
     splits: int | None,
-    pdl: bool | None,
 ) -> Tensor:
     """One launch, and the merge of its splits where there are several."""
     (B, Hq, _, d), (Hkv, M) = q.shape, text.keys.shape[1:3]
     N, k, size, G = visual.tokens, visual.keys.shape[-1], q.element_size(), Hq // Hkv
     work = Work(B * Hkv, N, M, (k + d) * size, 2 * d * size, d, k, visual.lengths is not None)
     config, plan = layout(work, device_facts(q.device), config, splits)
-    q, visual, text, early = _ready(q, visual, text, pdl)
+    q, visual, text, early = _ready(q, visual, text)
     tensors, descriptors, strides, options = _arguments(q, visual, text, config, early)
     grid, scale_log2, block = (plan.splits, B * Hkv), scale * LOG2_E, config.block_n
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)

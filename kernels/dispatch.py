@@ -188,11 +188,6 @@ def status(device_type: str = "cuda") -> Status:
     return Status(TRITON, next(filter(None, found)))
 
 
-def backend(device_type: str) -> str:
-    """The attention in use on a device type: "triton" or "reference"."""
-    return status(device_type).backend
-
-
 def self_test(device: torch.device | str) -> Status:
     """Test the kernels of attention and of the solver on `device`.
 

@@ -71,13 +71,8 @@ def plan_planes(
     """Choose the visual splits of least modelled time; text then fills its splits evenly.
 
     A program's time is its instructions; up to CROWD warps a multiprocessor run side by side as
-    fast as one, and ROOM have registers. Fitted to an H200's times.
-
-    Args:
-        work: what the call reads.
-        sms: multiprocessors.
-        config: how planes are read.
-        spread: number of visual splits; chosen by the model of time by default.
+    fast as one, and ROOM have registers. Fitted to an H200's times. spread: visual splits, where
+    they are given.
     """
     groups = -(-work.N // (TILE * config.tiles))
     if spread is None:
@@ -141,7 +136,6 @@ def attend_packed(
     scale: float,
     config: PlanesConfig | None = None,
     splits: int | None = None,
-    pdl: bool | None = None,
 ) -> Tensor:
     """Decode attention over planes and text, as `kernels.reference.attend_reference`.
 
@@ -156,8 +150,6 @@ def attend_packed(
         scale: factor of the scores.
         config: overrides the default, for benchmarks and tests.
         splits: number of visual splits; the plan's by default.
-        pdl: whether the kernel may start before the previous one has ended; by default from sm_90
-            on.
 
     Raises:
         Unsupported: for types, heads or planes that no kernel reads.
@@ -173,9 +165,7 @@ def attend_packed(
     q, text = unit(q), text._replace(keys=unit(text.keys), values=unit(text.values))
     step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * Hkv)))
     found = [
-        _launch(
-            q[:, :, i : i + step], visual, text, scale, config, splits, pdl, max(0, T - i - step)
-        )
+        _launch(q[:, :, i : i + step], visual, text, scale, config, splits, max(0, T - i - step))
         for i in range(0, T, step)
     ]
     return found[0] if len(found) == 1 else torch.cat(found, 2)
@@ -188,7 +178,6 @@ def _launch(
     scale: float,
     config: PlanesConfig | None,
     splits: int | None,
-    pdl: bool | None,
     ahead: int,
 ) -> Tensor:
     """Attention of new tokens [B, Hq, T, d], which have `ahead` tokens of the text behind them, in
@@ -206,7 +195,7 @@ def _launch(
     config = config or choose(work, sms)
     plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
-    early = (arch >= 90 if pdl is None else pdl) and not (visual.fresh or copied)
+    early = arch >= 90 and not (visual.fresh or copied)
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits)

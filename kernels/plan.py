@@ -2,6 +2,8 @@
 
 There is no autotuning at run time and no state: architecture and widths select a configuration, and
 shapes and the multiprocessor count give the number of splits, which never depends on lengths.
+Everywhere `work` is what a call reads, `sms` the multiprocessors, `config` how it is read, and
+`splits` the number of parts of the visual tokens.
 """
 
 from dataclasses import dataclass, replace
@@ -125,7 +127,7 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
     Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
 
     Args:
-        arch: the architecture, 90 for sm_90.
+        arch: 90 for sm_90.
         d: head width.
         k: stored Key channels.
         row_bytes: of one token's Keys and Values in one head.
@@ -136,33 +138,6 @@ def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
     tile_bytes, stages = (24 << 10, 3) if large else (16 << 10, 2)
     block = max(16, min(256, 1 << ((tile_bytes // row_bytes).bit_length() - 1)))
     return Config(block_n=block, warps=4, stages=stages, per_sm=3 if large else 2, block_m=16)
-
-
-def one_tile(config: Config, arch: int, groups: int, N: int, sms: int) -> tuple[Config, int | None]:
-    """For small batches on sm_90: every split a single tile, loaded before the query is ready.
-
-    Args:
-        config: the table's.
-        arch: the architecture, 90 for sm_90.
-        groups: B * Hkv.
-        N: visual tokens.
-        sms: multiprocessors.
-
-    Returns:
-        The configuration and its visual splits; `config` and None where this does not apply.
-    """
-    if arch != 90 or config.single is None:
-        return config, None
-    tokens, warps, per_sm = config.single
-    splits = -(-N // tokens)
-    programs = groups * (splits + 1)
-    if programs > per_sm * sms:
-        return config, None
-    return Config(tokens, warps if programs > sms else 4, stages=2), splits
-
-
-def _rounded(tokens: int, block: int) -> int:
-    return -(-tokens // block) * block
 
 
 class Work(NamedTuple):
@@ -181,23 +156,37 @@ class Work(NamedTuple):
     ragged: bool = False
 
 
+def one_tile(work: Work, arch: int, sms: int, config: Config) -> tuple[Config, int | None]:
+    """For small batches on sm_90: every split a single tile, loaded before the query is ready.
+
+    Returns:
+        The configuration and its visual splits; `config` and None where this does not apply.
+    """
+    if arch != 90 or config.single is None:
+        return config, None
+    tokens, warps, per_sm = config.single
+    splits = -(-work.N // tokens)
+    programs = work.groups * (splits + 1)
+    if programs > per_sm * sms:
+        return config, None
+    return Config(tokens, warps if programs > sms else 4, stages=2), splits
+
+
+def _rounded(tokens: int, block: int) -> int:
+    return -(-tokens // block) * block
+
+
 def layout(
     work: Work, facts: tuple[int, int], config: Config | None = None, splits: int | None = None
 ) -> tuple[Config, Plan]:
-    """The configuration and splits of a call.
-
-    Args:
-        work: what the call reads.
-        facts: (architecture, multiprocessors) of `device_facts`.
-        config: overrides the table.
-        splits: number of visual splits; chosen by the model of time by default.
-    """
+    """The configuration and splits of a call, those that are not given by table and model of time;
+    facts: of `device_facts`."""
     arch, sms = facts
     wide = work.text_bytes == 8 * work.d  # float32
     if config is None:
         config = configuration(arch, work.d, work.k, work.row_bytes)
         if splits is None:
-            config, splits = one_tile(config, arch, work.groups, work.N, sms)
+            config, splits = one_tile(work, arch, sms, config)
             if splits is None and config.large and not wide:
                 config, splits = joined_splits(work, sms, config)
     if wide and arch:
@@ -210,10 +199,7 @@ def layout(
 def plan_of(work: Work, wanted: int, config: Config) -> Plan:
     """Visual splits of whole tiles, and text splits of about as many bytes.
 
-    Args:
-        work: what the call reads.
-        wanted: visual splits; rounding to tiles may leave fewer.
-        config: sizes of the tiles, and whether visual splits read the text, too.
+    Of `wanted` visual ones rounding to tiles may leave fewer.
     """
     size = _rounded(-(-work.N // wanted), config.block_n)
     splits = -(-work.N // size)
@@ -232,12 +218,6 @@ def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
     configuration's tail, since a few programs do not stream at full speed. A group's text counts as
     half a split, or as more by its bytes.
 
-    Args:
-        work: what the call reads.
-        sms: multiprocessors.
-        config: how it is read.
-        splits: of the visual tokens.
-
     Returns:
         Time in tiles, as one program reads them.
     """
@@ -255,11 +235,6 @@ def plan_splits(work: Work, sms: int, config: Config) -> int:
     """The count of visual splits of least `split_tiles`.
 
     Over 85 measured shapes its choice is 2.8 % from the best, most where a layer takes 10 us.
-
-    Args:
-        work: what the call reads.
-        sms: multiprocessors.
-        config: how it is read.
     """
     counts = _counts(work, config, 5 * sms * config.per_sm)
     return min(counts, key=lambda splits: split_tiles(work, sms, config, splits))
@@ -271,12 +246,6 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
     The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
     reads its tiles and its text. A multiprocessor that is full, or that has one free slot, takes
     further programs unevenly.
-
-    Args:
-        work: what the call reads.
-        sms: multiprocessors.
-        config: how it is read.
-        splits: of the visual tokens.
 
     Returns:
         Microseconds.
@@ -303,11 +272,6 @@ def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | N
     Where long rows may be ragged, two splits at least, of 4,096 tokens at most: the longest row
     would be streamed by one program while all others have ended.
     Over 350 measured shapes its choice is .8 to 6.4 % from the best of both kinds, by the row.
-
-    Args:
-        work: what the call reads.
-        sms: multiprocessors.
-        config: the table's.
 
     Returns:
         One of `config.large` and its visual splits; else `config` and None.

@@ -43,14 +43,14 @@ def plane_scores(query: Tensor, planes: Planes, lengths: Sequence[int]) -> Tenso
     """
     B, heads, G, T, d = query.shape
     tokens = max(lengths)
-    out = query.new_zeros(B * heads, G * T, tokens)
+    out, powers = query.new_zeros(B * heads, G * T, tokens), _digits()[1]
     flat = query.reshape(B * heads, G * T, d)
     for scores, q, head in zip(out, flat, _heads(planes, lengths, False), strict=True):
         if head is None:
             continue
         asked = q @ head.rows.mT  # [G T, counts[0]]
         asked = torch.cat([4**i * asked[:, :n] for i, n in enumerate(head.counts) if n], 1)
-        found = (asked @ head.masked).view(G * T, DIGITS, -1).mul_(_powers())
+        found = (asked @ head.masked).view(G * T, DIGITS, -1).mul_(powers)
         found = found.view(G * T, DIGITS, -1, GRANULE, _HALVES).permute(0, 2, 4, 1, 3)
         found = found.reshape(G * T, -1)[:, :tokens]
         scores[:, : found.shape[1]] = found
@@ -67,14 +67,14 @@ def plane_sums(weights: Tensor, planes: Planes, lengths: Sequence[int]) -> Tenso
     """
     B, heads, G, T, tokens = weights.shape
     flat, d = weights.reshape(B * heads, G * T, tokens), planes.basis.shape[-1]
-    out = weights.new_zeros(B * heads, G * T, d)
+    out, powers = weights.new_zeros(B * heads, G * T, d), _digits()[1]
     for sums, p, head in zip(out, flat, _heads(planes, lengths, True), strict=True):
         if head is None:
             continue
         length = head.masked.shape[1]
         own = torch.nn.functional.pad(p, (0, length - tokens))  # or cut to it
         laid = own.view(G * T, -1, _HALVES, DIGITS, GRANULE).permute(0, 3, 1, 4, 2)
-        laid = (laid.reshape(G * T, DIGITS, -1) * _powers()).view(G * T, -1)
+        laid = (laid.reshape(G * T, DIGITS, -1) * powers).view(G * T, -1)
         found = laid @ head.masked.mT  # [G T, K]
         total, *deeper = found.split(head.counts, 1)
         for level, part in enumerate(deeper, 1):
@@ -98,28 +98,18 @@ def _heads(planes: Planes, lengths: Sequence[int], values: bool) -> Iterator[_He
         words = data[offset : offset + tiles * tile].view(tiles, -1, GRANULE, GRANULE)
         words = words.permute((1, 2, 0, 3) if values else (1, 3, 0, 2)).contiguous()
         packed = words.view(torch.uint8).view(-1, 1, tiles * _BYTES)
-        masked = (packed & _masks()).float().sub_(_centres()).flatten(1)
+        masks, _, centres = _digits()
+        masked = (packed & masks).float().sub_(centres).flatten(1)
         steps = planes.steps[start : start + counts[0], None]
         rows = planes.basis[start : start + counts[0]]
         yield _Head(masked, counts, rows.float() * steps.float())
 
 
 @lru_cache(maxsize=1)
-@torch.inference_mode(False)  # a tensor for every later call
-def _masks() -> Tensor:
-    """[4, 1] uint8: those of a byte's digits."""
-    return 3 << 2 * torch.arange(DIGITS, dtype=torch.uint8)[:, None]
-
-
-@lru_cache(maxsize=1)
-@torch.inference_mode(False)  # a tensor for every later call
-def _powers() -> Tensor:
-    """[4, 1]: what takes off the power that a mask leaves."""
-    return 0.25 ** torch.arange(DIGITS, dtype=torch.float32)[:, None]
-
-
-@lru_cache(maxsize=1)
-@torch.inference_mode(False)  # a tensor for every later call
-def _centres() -> Tensor:
-    """[4, 1]: the middle of what a masked digit may be."""
-    return 1.5 / _powers()
+@torch.inference_mode(False)  # tensors for every later call
+def _digits() -> tuple[Tensor, Tensor, Tensor]:
+    """Of a byte's digits, [4, 1] each: masks, uint8; what takes off the power that a mask leaves;
+    and the middle of what a masked digit may be."""
+    place = torch.arange(DIGITS, dtype=torch.uint8)[:, None]
+    powers = 0.25 ** place.float()
+    return 3 << 2 * place, powers, 1.5 / powers

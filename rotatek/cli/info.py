@@ -14,7 +14,7 @@ def run(args: argparse.Namespace) -> None:
     """Print a line for each."""
     import torch  # noqa: PLC0415  # keeps --help quick
 
-    from kernels.dispatch import backend  # noqa: PLC0415
+    from kernels.dispatch import status  # noqa: PLC0415
     from rotatek.methods.channels import CHANNELS  # noqa: PLC0415
     from rotatek.methods.tokens import TOKENS  # noqa: PLC0415
     from rotatek.models import CHECKPOINTS  # noqa: PLC0415
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     for package in ("rotatek", "torch", "transformers", "triton", "gradio", "plotly", "pillow"):
         print(f"{package:<13} {installed(package)}")
     print(f"device        {device} ({name}, {torch.get_num_threads()} threads)")
-    print(f"attention     {backend(device)}")
+    print(f"attention     {status(device).backend}")
     print(f"tokens        {', '.join(TOKENS)}")
     print(f"channels      {', '.join(CHANNELS)}")
     print(f"models        {', '.join(CHECKPOINTS)}, a folder, or a hub id")

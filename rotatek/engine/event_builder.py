@@ -39,7 +39,7 @@ def prefilled_event(
         kv_bytes_full=vlm.full_bytes(tokens),
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,
-        attention=dispatch.backend(vlm.device.type),
+        attention=dispatch.status(vlm.device.type).backend,
         reused=reused,
     )
 
