@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.request_arguments import Row, load_model, progress, report_bad, rows_of
+from rotatek.cli.request_arguments import Row, load_model, progress, rows_of
 from rotatek.errors import SettingError, UserError, public_message
 from rotatek.inputs.text_files import as_json, printable
 
@@ -54,7 +54,10 @@ def reports(
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:
                 made = columns(engine, request) if callable(columns) else columns
-                found = answers(engine, request, made)
+                found = collected(engine.compare(request, made, trace=False), made)
+                for one in found:
+                    shown = bool(request.images)
+                    one["doubt"] = doubt_of(engine, one, request.images, shown=shown)
         refused += bool(bad)
         yield [place | one for one in (bad or found)]
     if refused:
@@ -76,26 +79,11 @@ def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
     except Exception as error:
         if not batch or isinstance(error, SettingError):
             raise
+        from tqdm import tqdm  # noqa: PLC0415
+
         sentence = public_message(error)
-        report_bad(row, sentence)
+        tqdm.write(row.fault or f"{row.line}: {sentence}", file=sys.stderr)  # above the bar
         bad.append({"error": sentence})
-
-
-def answers(
-    engine: "Engine", request: "Request", columns: "Mapping[str, Settings]"
-) -> list[Report]:
-    """Run one question.
-
-    Returns:
-        one report per column, with its name as "method".
-
-    Raises:
-        UserError: in the engine's words.
-    """
-    found = collected(engine.compare(request, columns, trace=False), columns)
-    for report in found:
-        report["doubt"] = doubt_of(engine, report, request.images, shown=bool(request.images))
-    return found
 
 
 def doubt_of(
@@ -117,7 +105,7 @@ def doubt_of(
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:
-    """The result of an engine's events, as of `answers`.
+    """The result of an engine's events: a report a column, with its name as "method".
 
     Raises:
         UserError: in the engine's words.
@@ -127,15 +115,12 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
     found = folded(events, columns)
     for missed in filter(None, (column.missed for column in found.values())):
         print(missed, file=sys.stderr)
-    return [{"method": name} | rounded(column.report()) for name, column in found.items()]
-
-
-def rounded(figures: Report) -> Report:
-    """The same with no more digits than mean something."""
-    return {
-        name: round(value, DIGITS[name]) if name in DIGITS and value is not None else value
-        for name, value in figures.items()
-    }
+    told = [{"method": name} | column.report() for name, column in found.items()]
+    for figures in told:
+        for name, digits in DIGITS.items():  # no more than mean something
+            if figures[name] is not None:
+                figures[name] = round(figures[name], digits)
+    return told
 
 
 def say(text: object) -> None:
@@ -163,20 +148,20 @@ def print_json(figures: Report) -> None:
 def table(reports: Sequence[Report]) -> str:
     """Columns of a comparison as lines of text."""
     head = ("method", "tokens", "nominal", "KV bytes", "of full", "ms/token", "same", "answer")
-    return aligned([head, *(_line(one) for one in reports)])
-
-
-def _line(report: Report) -> tuple[str, ...]:
-    return (
-        report["method"],
-        f"{report['visual_tokens_kept']}/{report['visual_tokens']}",
-        f"{report['nominal_kv']:.3f}",
-        f"{report['kv_bytes']:,}",
-        f"{report['kv_bytes'] / report['kv_bytes_full']:.3f}",
-        f"{report['decode_ms_per_token']:.1f}",
-        f"{report['agreement']:.2f}",
-        report["answer"].replace("\n", " ")[:60],
-    )
+    lines = [
+        (
+            one["method"],
+            f"{one['visual_tokens_kept']}/{one['visual_tokens']}",
+            f"{one['nominal_kv']:.3f}",
+            f"{one['kv_bytes']:,}",
+            f"{one['kv_bytes'] / one['kv_bytes_full']:.3f}",
+            f"{one['decode_ms_per_token']:.1f}",
+            f"{one['agreement']:.2f}",
+            one["answer"].replace("\n", " ")[:60],
+        )
+        for one in reports
+    ]
+    return aligned([head, *lines])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

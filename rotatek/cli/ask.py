@@ -3,7 +3,7 @@ every page of a store."""
 
 import argparse
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import closing
 from typing import Final
 
@@ -39,10 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-cache", metavar="FILE", help="store the compressed cache, for further questions"
     )
     parser.add_argument(
-        "--load-cache",
-        metavar="FILE",
+        "--load-cache", metavar="FILE",
         help="ask a further QUESTION on a stored cache; the image is not read again",
-    )
+    )  # fmt: skip
     add_settings(parser, USUAL.channels.form)
     parser.add_argument(
         "--json", action="store_true", help="print the answer and its figures as JSON"
@@ -55,19 +54,18 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or 1 where a page of a store could not answer.
     """
-    if args.store is not None or args.load_cache is not None:
-        _refuse(
-            ["place"] if args.place is not None else [],
-            "{} has no effect: its pictures were read before. Leave it out.",
-        )
+    is_read = args.store is not None or args.load_cache is not None
+    settings = sorted(given(args)) if args.no_image and args.store is None else []
+    for flag, is_wrong, why in (
+        ("place", is_read and args.place, "has no effect: its pictures were read before. Leave"),
+        ("csv", args.store is None and args.csv,
+         "is for the answers of a store. Add --store DIR, or leave"),
+        *((name, True, "has no effect without an image. Leave") for name in settings),
+    ):  # fmt: skip
+        if is_wrong:
+            raise UserError(f"--{flag.replace('_', '-')} {why} it out.")
     if args.store is not None:
         return ask_store(args)
-    _refuse(
-        ["csv"] if args.csv is not None else [],
-        "{} is for the answers of a store. Add --store DIR, or leave it out.",
-    )
-    if args.no_image:
-        _refuse(sorted(given(args)), "{} has no effect without an image. Leave it out.")
     args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
     found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
@@ -82,16 +80,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse(names: Iterable[str], sentence: str) -> None:
-    """Refuse the first flag of those that cannot act.
-
-    Raises:
-        UserError: the sentence, with the flag in it.
-    """
-    for name in names:
-        raise UserError(sentence.format("--" + name.replace("_", "-")))
-
-
 def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
     """Ask one question of a conversation that is loaded from a file, saved to one, or both.
 
@@ -101,16 +89,18 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
     Raises:
         UserError: for a question or a file that is refused, before the model is loaded if possible.
     """
-    from rotatek.engine.conversation import Conversation  # noqa: PLC0415  # keeps --help quick
+    from rotatek.cache.cache_file import coder  # noqa: PLC0415  # keeps --help quick
+    from rotatek.engine.conversation import Conversation  # noqa: PLC0415
     from rotatek.engine.engine import Engine  # noqa: PLC0415
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
-    sampling = sampling_of(args)
+    sampling, pictures = sampling_of(args), ()  # a stored cache does not know them
+    coder()
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
-        if settings.is_baseline and args.save_cache is not None:
+        if settings.is_baseline:
             raise CacheNotStorable
         request = row.request(args.place, args.max_new_tokens, sampling)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
@@ -119,13 +109,15 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
             request, {"answer": settings}, trace=False, conversation=conversation
         )
     else:
-        question = _question_alone(args)
+        if args.image is None or args.question is not None:
+            raise UserError("With --load-cache give the QUESTION alone: the image was read before.")
+        if given(args).keys() - path_names():
+            raise UserError("A stored cache keeps its own settings. Leave the others out.")
         engine = Engine(load_model(args), graphs=args.graph)
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
-        pictures = ()  # a stored cache does not know them
-        events = engine.follow(conversation, question, args.max_new_tokens, sampling=sampling)
+        events = engine.follow(conversation, args.image, args.max_new_tokens, sampling=sampling)
     try:
         found = collected(events, {"answer": settings})
         found[0]["doubt"] = doubt_of(engine, found[0], pictures)
@@ -136,16 +128,3 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
                 conversation.save(args.save_cache)
     finally:
         conversation.close()
-
-
-def _question_alone(args: argparse.Namespace) -> str:
-    """The further question.
-
-    Raises:
-        UserError: where an image or settings are given that the file already has.
-    """
-    if args.image is None or args.question is not None:
-        raise UserError("With --load-cache give the QUESTION alone: the image was read before.")
-    if given(args).keys() - path_names():
-        raise UserError("A stored cache keeps its own settings. Leave the others out.")
-    return str(args.image)

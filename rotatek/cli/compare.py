@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, reports, say, table
@@ -23,20 +24,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request(parser)
     add_sampling(parser)
     parser.add_argument(
-        "--equal",
-        choices=EQUAL,
-        default=EQUAL[0],
+        "--equal", choices=EQUAL, default=EQUAL[0],
         help="what every column has alike: the nominal share, as the paper counts it, or the live "
         "bytes of the cache, bases, scales and masks included. Default: nominal",
-    )
+    )  # fmt: skip
     add_settings(parser, "a quarter of the Key channels")
     parser.add_argument("--json", action="store_true", help="print one JSON object per method")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print a table for each question, or a line of JSON for each method; a batch is JSON."""
-    made = columns(given(args)) if args.equal == EQUAL[0] else live_columns(given(args))
-    for found in reports(args, made):
+    options = given(args)
+    nominal = columns(options)  # refused here, if at all: no model is loaded yet
+
+    def live(engine: "Engine", request: "Request") -> dict[str, Settings]:
+        from rotatek.engine.equal_bytes import matched_live  # noqa: PLC0415  # heavy
+
+        prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
+        return columns(options, partial(matched_live, engine.vlm, prompt))
+
+    for found in reports(args, live if args.equal == "live" else nominal):
         if not (args.json or args.batch is not None):
             say(table(found))
             continue
@@ -44,51 +51,27 @@ def run(args: argparse.Namespace) -> None:
             print_json(report)
 
 
-def columns(options: Mapping[str, Any]) -> dict[str, Settings]:
+def columns(
+    options: Mapping[str, Any], match: Callable[..., dict[str, Settings]] = matched
+) -> dict[str, Settings]:
     """The comparison that flat options ask for.
 
     They set the budget and the chosen method; an option that belongs to another channel method
     changes that method's column.
 
+    Args:
+        options: settings by their flat names.
+        match: makes the columns of chosen settings and other methods' options.
+
     Raises:
         UserError: where nothing is compressed.
         SettingError: for a value out of range, or an option that no column has.
-    """
-    chosen, others = _compressing(options)
-    made = matched(chosen, **others)
-    check_taken(made.values(), others)
-    return made
-
-
-def live_columns(options: Mapping[str, Any]) -> "Callable[[Engine, Request], dict[str, Settings]]":
-    """A function that makes the comparison at equal live bytes for a first question.
-
-    Raises:
-        UserError: where nothing is compressed.
-        SettingError: for a value out of range.
-    """
-    from rotatek.engine import equal_bytes  # noqa: PLC0415  # keeps --help quick
-
-    chosen, others = _compressing(options)
-
-    def made(engine: "Engine", request: "Request") -> dict[str, Settings]:
-        prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
-        columns = equal_bytes.matched_live(engine.vlm, prompt, chosen, **others)
-        check_taken(columns.values(), others)
-        return columns
-
-    return made
-
-
-def _compressing(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """The chosen settings, and the options of other methods.
-
-    Raises:
-        UserError: where nothing is compressed.
     """
     chosen, others = split(options)
     if chosen.is_baseline:
         raise UserError(
             "There is nothing to compare: these settings compress nothing. Choose others."
         )
-    return chosen, others
+    made = match(chosen, **others)
+    check_taken(made.values(), others)
+    return made

@@ -12,7 +12,7 @@ from rotatek.inputs.text_files import lines_of, parsed, read_text
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from rotatek.inputs.request import Asked, Request
+    from rotatek.inputs.request import Request
     from rotatek.inputs.sampling import Sampling
     from rotatek.models import VisionLanguageModel
 
@@ -57,35 +57,32 @@ class Row(NamedTuple):
         path = Path(self.path)
         return pictures_of(path) if is_pdf(path) else open_image(path)
 
-    def asked(self, mark: str | None) -> "Asked":
-        """The question; with a mark, a tuple of the texts before and behind the picture.
-
-        Raises:
-            UserError: where the question does not have the mark once.
-        """
-        from rotatek.inputs.messages import PICTURE  # noqa: PLC0415
-
-        if mark is None:
-            return self.question
-        pieces = str(self.question).split(mark) if mark else []
-        if len(pieces) != 2:
-            raise UserError(f"Write {mark!r} once in the question, where --place puts the picture.")
-        return pieces[0], PICTURE, pieces[1]
-
     def request(self, mark: str | None, max_new_tokens: int, sampling: "Sampling") -> "Request":
-        """The row as it is asked; mark: as of `asked`; sampling: as of `Request`.
+        """The row as it is asked.
+
+        Args:
+            mark: in the question, which the picture replaces; None: the picture is first.
+            max_new_tokens: the longest answer.
+            sampling: how tokens are chosen.
 
         Raises:
-            UserError: where it is refused.
+            UserError: where it is refused, or the question does not have the mark once.
         """
-        from rotatek.inputs.messages import Message  # noqa: PLC0415
+        from rotatek.inputs.messages import PICTURE, Message  # noqa: PLC0415
         from rotatek.inputs.request import make_chat, make_request  # noqa: PLC0415
 
         if self.is_text:
-            return make_chat(
-                [], [Message("user", (self.question,))], max_new_tokens, sampling=sampling
-            )
-        return make_request(self.opened(), self.asked(mark), max_new_tokens, sampling=sampling)
+            chat = [Message("user", (self.question,))]
+            return make_chat([], chat, max_new_tokens, sampling=sampling)
+        image, asked = self.opened(), self.question
+        if mark is not None:
+            before, found, behind = asked.partition(mark) if mark else (asked, "", "")
+            if not found or mark in behind:
+                raise UserError(
+                    f"Write {mark!r} once in the question, where --place puts the picture."
+                )
+            return make_request(image, (before, PICTURE, behind), max_new_tokens, sampling=sampling)
+        return make_request(image, asked, max_new_tokens, sampling=sampling)
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -167,13 +164,6 @@ def _row(number: int, text: str, line: str) -> Row:
         pass
     fault = f'{line} is not {{"image": PATH, "question": TEXT}}.'
     return Row("", "", line=line, number=number, fault=fault)
-
-
-def report_bad(row: Row, sentence: str) -> None:
-    """Report on stderr, above the bar, the fault of a row of a batch; the others go on."""
-    from tqdm import tqdm  # noqa: PLC0415
-
-    tqdm.write(row.fault or f"{row.line}: {sentence}", file=sys.stderr)
 
 
 def progress(rows: Sequence[Row], shown: bool) -> Iterable[Row]:

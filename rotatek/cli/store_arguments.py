@@ -3,6 +3,7 @@
 import argparse
 import csv
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,20 +46,17 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
     coder()
     memory = bytes_of("--memory", getattr(args, "memory", MEMORY))
     disk = getattr(args, "disk", None)
-    settings = _settings(described, given(args))
+    own = given(args)
+    if not described:
+        settings = Settings.from_dict(own, STORED)
+    elif own.keys() <= path_names():
+        settings = Settings.from_dict(described["settings"]).with_options(**own)
+    else:
+        settings = Settings.of(**own)
     name = args.model or described.get("model_name", "pocket")
     vlm = models.load(name, args.device, four_bit=getattr(args, "four_bit", False))
     weigh_by = described.get("weigh_by", getattr(args, "weigh_by", "questions"))
     return Pictures(vlm, settings, args.store, memory, disk, weigh_by)
-
-
-def _settings(described: dict[str, Any], own: dict[str, Any]) -> Settings:
-    """The store's settings, overridden by the flags; a new store has `STORED`."""
-    if not described:
-        return Settings.from_dict(own, STORED)
-    stored = Settings.from_dict(described["settings"])
-    files = {name: value for name, value in own.items() if name in path_names()}
-    return Settings.of(**own) if own.keys() - files.keys() else stored.with_options(**files)
 
 
 def ask_store(args: argparse.Namespace) -> int:
@@ -86,7 +84,7 @@ def ask_store(args: argparse.Namespace) -> int:
     )
     failed = doubted = 0
     with ExitStack() as stack:
-        table = None if args.csv is None else _Table(stack, Path(args.csv))
+        write = None if args.csv is None else _table(stack, Path(args.csv))
         for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
             doubt = pictures.doubt(answer)
@@ -94,8 +92,9 @@ def ask_store(args: argparse.Namespace) -> int:
             try:
                 _print(label, answer, doubt, args.json)
             finally:  # the table has what stdout did not take
-                if table is not None:
-                    table.add(label, answer, doubt)
+                if write is not None:
+                    sure = f"{answer.confidence:.4f}"
+                    write([one_line(label), answer.text, sure, doubt, answer.error])
     if doubted and not args.json:
         why = "Add --json or --csv FILE to read why."
         print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
@@ -115,32 +114,27 @@ def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
     say(f"{one_line(label)}\t{text}\t{confidence:.2f}")
 
 
-class _Table:
-    """A CSV file of answers, written as they come.
+def _table(stack: ExitStack, path: Path) -> Callable[[list[str]], None]:
+    """Write rows of a CSV file as they come, until the stack ends.
 
     Raises:
         UserError: where it cannot be written.
     """
+    try:
+        made = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+        file = stack.enter_context(made)
+    except OSError as error:
+        raise UserError("The CSV file cannot be written. Check its folder.") from error
 
-    def __init__(self, stack: ExitStack, path: Path) -> None:
+    def write(cells: list[str]) -> None:
         try:
-            file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
-            self._file = stack.enter_context(file)
-        except OSError as error:
-            raise UserError("The CSV file cannot be written. Check its folder.") from error
-        self._rows = csv.writer(self._file)
-        self._write(["page", "answer", "confidence", "doubt", "error"])
-
-    def add(self, label: str, answer: "Answer", doubt: str) -> None:
-        """One page's answer, and why it is to be doubted."""
-        self._write([one_line(label), answer.text, f"{answer.confidence:.4f}", doubt, answer.error])
-
-    def _write(self, cells: list[str]) -> None:
-        try:
-            self._rows.writerow(cells)
-            self._file.flush()
+            csv.writer(file).writerow(cells)
+            file.flush()
         except OSError as error:
             raise StorageFull from error
+
+    write(["page", "answer", "confidence", "doubt", "error"])
+    return write
 
 
 def sized(number: int) -> str:
