@@ -95,7 +95,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
 
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
-    sampling, pictures = sampling_of(args), ()  # a stored cache does not know them
+    sampling = sampling_of(args)
     coder()
     if args.load_cache is None:
         (row,) = rows_of(args)
@@ -117,6 +117,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
+        pictures = ()  # a stored cache does not know them
         events = engine.follow(conversation, args.image, args.max_new_tokens, sampling=sampling)
     try:
         found = collected(events, {"answer": settings})
