@@ -15,6 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.cache_utils import DynamicCache
 
+from benchmarks.full_qwen import adapted, drawn, noise
 from benchmarks.shapes import QUESTION, SETTINGS, SIDES
 from benchmarks.timing import seconds
 from rotatek.bridge.cache_argument import with_cache
@@ -22,7 +23,6 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import Prompt
-from tests.full_qwen import adapted, drawn, noise
 from tests.tiny import tiny_qwen
 
 PIXELS: Final = {1225: (980, 980), 2880: SIDES}  # that make so many visual tokens

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.full_qwen import noise
 from benchmarks.shapes import QUESTION, SETTINGS, model_and_sides
 from benchmarks.timing import in_turn, seconds
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE
 from rotatek.pictures import Pictures
-from tests.full_qwen import noise
 
 LENGTH: Final = 16  # tokens of an answer
 

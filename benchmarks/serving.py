@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
+from benchmarks.full_qwen import noise
 from benchmarks.shapes import SETTINGS, model_and_sides
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
@@ -20,7 +21,6 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.full_qwen import noise
 
 MIXED: Final = "mixed"  # clients take the settings in turn
 WORDS: Final = "What is written on the document in the middle of the picture and who has signed it "

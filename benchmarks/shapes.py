@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from benchmarks.full_qwen import qwen
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from tests.full_qwen import qwen
 from tests.tiny import tiny_qwen
 
 QUESTION: Final = "What is the total on this receipt?"

@@ -4,7 +4,7 @@
     python -m tests.golden sign.png  compare one
     python -m tests.golden --write   write the file anew
 
-`tests/unit/test_golden.py` compares one's first turn. A change of code leaves the file as it is; a
+`tests/unit/test_methods.py` compares one's first turn. A change of code leaves the file as it is; a
 change of a method says in its commit what moved.
 """
 

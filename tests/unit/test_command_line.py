@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and how it refuses."""
 
+import io
 import json
 import os
 import re
@@ -13,11 +14,18 @@ from typing import Any
 import pytest
 
 from rotatek.cli import main as command
+from rotatek.cli.answers import print_json, say
+from rotatek.engine.equal_bytes import SLACK, matched_live, measured
+from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TOKENS
+from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, present
 from tests.tiny import tiny_qwen
 
+HALF = "\ud83d"  # the first half of an emoji
+SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"  # at which `str.splitlines` cuts
 FIELDS = {
     "answer", "new_tokens", "visual_tokens", "visual_tokens_kept", "nominal_kv", "kv_bytes",
     "kv_bytes_full", "prefill_ms", "decode_ms_per_token", "attention",
@@ -154,6 +162,33 @@ def test_compare_prints_every_method_at_one_budget(
     assert len(run(*words)[1].splitlines()) == 1 + len(rows)
 
 
+@pytest.mark.parametrize("chosen", [{"keep_channels": 0.25}, {"smaller": 6}], ids=str)
+def test_columns_of_equal_live_bytes(
+    qwen: VisionLanguageModel, picture: Picture, chosen: dict
+) -> None:
+    prompt = qwen.prompt(make_request(picture(260, 220, seed=2), "what is the total?", 3))
+    settings = Settings.of(**chosen)
+    columns = matched_live(qwen, prompt, settings, recovery="mean")
+    assert columns["rotatek"] == settings and columns["baseline"] == BASELINE
+    assert columns["spark"].as_dict()["recovery"] == "mean"
+    assert {"kivi", "turboquant", "think"} < columns.keys()
+    budget, *held = measured(qwen, prompt, [settings, *columns.values()])
+    for (name, one), size in zip(columns.items(), held, strict=True):
+        assert one.is_baseline or size <= SLACK * budget, name
+        assert not one.prunes_tokens or size >= 0.85 * budget, name
+
+
+def test_the_command_compares_at_equal_live_bytes(image: str, run: Run) -> None:
+    words = ["compare", image, "what?", "--equal", "live", "--json", "--max-new-tokens", "2"]
+    status, out, _ = run(*words, "--keep-channels", "0.25")
+    rows = [json.loads(line) for line in out.splitlines()]
+    ours = next(row["kv_bytes"] for row in rows if row["method"] == "rotatek")
+    assert status == 0 and len(rows) >= 8
+    assert all(row["kv_bytes"] <= 1.05 * ours for row in rows if row["method"] != "baseline")
+    status, _, err = run(*words, "--channels", "full")
+    assert status == 2 and "nothing to compare" in err
+
+
 # A command, and what its refusal says: one sentence on stderr, and status 2.
 REFUSED = [
     ("ask", "Give an IMAGE and a QUESTION"),
@@ -245,6 +280,51 @@ def test_help_of_the_whole_needs_no_tensors() -> None:
 def test_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("rotatek.cli.page.find_spec", lambda name: None)
     assert run("page") == (2, "", "The web page is not installed. Install rotatek[app].\n")
+
+
+def test_a_batch_names_its_bad_rows_and_goes_on(
+    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(Path(image).read_bytes()[:500])
+    row = {"image": image, "question": f"what{HALF}?{SEPARATORS}"}
+    rows = [
+        json.dumps(row), "{", json.dumps(row | {"image": str(damaged)}),
+        json.dumps(row | {"question": 5}), json.dumps(row | {"image": 5}), json.dumps(row),
+    ]  # fmt: skip
+    batch = tmp_path / "rows.jsonl"
+    batch.write_bytes("\r\n".join(rows).encode("utf-8-sig"))
+    words = ["ask", "--batch", str(batch), "--max-new-tokens", "2"]
+    assert command.main(words) == 2
+    out, err = capsys.readouterr()
+    found = [json.loads(line) for line in out.splitlines()]
+    assert ["answer" in one for one in found] == [True, False, False, False, False, True]
+    assert found[0]["question"] == row["question"] and found[1]["line"] == 2
+    assert all(f"Line {number} of the batch file rows.jsonl" in err for number in (2, 3, 4, 5))
+    assert "Line 3 of the batch file rows.jsonl: The image is damaged" in err
+    assert err.strip().splitlines()[-1].startswith("4 of the batch's questions")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_every_answer_can_be_printed(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = f"Café {HALF} \U0001f600 {SEPARATORS}"
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding=encoding, write_through=True))
+    print_json({"answer": answer})
+    assert json.loads(out.getvalue().decode(encoding)) == {"answer": answer}
+    say(answer)
+    assert "Caf" in (said := out.getvalue().decode(encoding)) and "\\ud83d" in said
+
+
+def test_a_cache_that_cannot_be_saved_leaves_the_answer(
+    image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["ask", image, "what?", "--max-new-tokens", "3"]
+    assert command.main([*words, "--save-cache", str(tmp_path / "no folder" / "a.cache")]) == 2
+    out, err = capsys.readouterr()
+    assert command.main(words) == 0
+    assert capsys.readouterr().out == out
+    assert err.count("\n") == 1 and "cannot be written" in err
 
 
 # -- Ctrl-C ends a command, also where cleaning up waits for a lock without an owner ------------

@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from kernels.elementwise_reference import PLAIN
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.main import main
@@ -19,7 +20,8 @@ from rotatek.engine.events import Failed
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import make_chat, make_request
 from rotatek.methods.settings import Settings
-from rotatek.models import VisionLanguageModel, load
+from rotatek.models import VisionLanguageModel, fused, load
+from rotatek.models.fused import fuse
 from rotatek.models.generic import Generic
 from rotatek.models.loading import card_line
 from rotatek.models.memory import weight_bytes
@@ -31,7 +33,7 @@ from tests.families import (
     tiny_other,
     tiny_pixtral,
 )
-from tests.fixtures import Picture
+from tests.fixtures import Picture, inputs_of
 from tests.greedy import decode
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
@@ -284,3 +286,46 @@ def test_a_checkpoint_of_the_family_answers(
     assert main(["ask", *given, str(tmp_path / "shown.png"), QUESTION]) == 0
     asked = json.loads(capsys.readouterr().out)
     assert asked["visual_tokens"] == loaded.prompt(request).visual_tokens and asked["kv_bytes"] > 0
+
+
+# -- layers whose element-wise work is one pass: the same numbers -------------------------------
+
+PASSES = {
+    "qwen2_5_vl": {"norm", "gate", "rotate"},
+    "qwen2_vl": {"norm", "gate", "rotate"},
+    "qwen3_vl": {"norm", "gate", "rotate"},
+    "qwen3_5": {"gate", "rotate"},  # norms of another formula
+    "qwen3_5_moe": {"gate", "rotate"},
+    "gemma3": set(),  # norms and gates of another formula
+    "gemma4": set(),
+}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The element-wise kernels that ran, by plain PyTorch."""
+    found: list[str] = []
+
+    def run(work: str, *given: Any) -> Tensor:
+        found.append(work)
+        return PLAIN[work](*given)
+
+    monkeypatch.setattr(fused, "elementwise", run)
+    return found
+
+
+def logits(vlm: Any, picture: Picture) -> list[Tensor]:
+    """Of a prompt, and what the tower says."""
+    request = make_request(picture(120, 90, seed=3), "what is it?", 1)
+    with torch.inference_mode():
+        prompt = vlm.prompt(request)
+        return [vlm.model(**inputs_of(vlm, prompt)).logits, vlm.features(prompt.pixels)]
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_a_fused_model_says_the_same(family: str, picture: Picture, ran: list[str]) -> None:
+    vlm = EVERY[family]()
+    want = logits(vlm, picture)
+    fuse(vlm.model)
+    torch.testing.assert_close(logits(vlm, picture), want)
+    assert set(ran) == PASSES.get(family, {"norm", "gate"})

@@ -6,17 +6,25 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
+from kernels.reference import expanded
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
+from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
+from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel
+from tests import golden
 from tests.fixtures import Picture, collate, half
 from tests.greedy import decode
 from tests.kernels.cases import misaligned
@@ -150,3 +158,67 @@ def test_shared_prefill_equals_separate_ones(family: str, timed: bool, picture: 
     for member, wanted in zip(members, apart, strict=True):
         steps = [step.tokens[0] for step in decode(vlm, prompt, member, logits, NEW)]
         assert steps == wanted[0]
+
+
+# -- the file of settings that must not change --------------------------------------------------
+
+
+@pytest.mark.slow
+def test_answers_and_bytes_are_those_of_the_file() -> None:
+    assert golden.differences(Engine("pocket", "cpu"), "sign.png", turns=1) == []
+
+
+# -- pictures with hardly anything in them: few tokens, one, constant Keys, Keys of low rank -----
+
+WIDTH, HEADS, GROUP, WINDOW = 32, 2, 2, 4
+KEEP = 0.25  # 8 channels
+
+
+def states(rows: list[Tensor], padded: int = 0) -> LayerStates:
+    """A layer's states of Keys [Hkv, N, d] each, padded on the right with zeros."""
+    longest = max(row.shape[1] for row in rows) + padded
+    generator = torch.Generator().manual_seed(7)
+    keys = torch.zeros(len(rows), HEADS, longest, WIDTH)
+    for place, row in enumerate(rows):
+        keys[place, :, : row.shape[1]] = row
+    queries = torch.randn(1, HEADS * GROUP, WINDOW, WIDTH, generator=generator) ** 3
+    return LayerStates(
+        keys=keys,
+        values=keys.flip(-1).contiguous(),
+        queries=queries.expand(len(rows), -1, -1, -1).contiguous(),
+        lengths=torch.tensor([row.shape[1] for row in rows]),
+        window_alive=torch.ones(len(rows), WINDOW, dtype=torch.bool),
+        layer=0,
+    )
+
+
+def low_rank(tokens: int, rank: int, seed: int = 0) -> Tensor:
+    """Keys [Hkv, N, d] around a mean, whose differences span `rank` directions."""
+    generator = torch.Generator().manual_seed(seed)
+    turn = torch.randn(HEADS, tokens, rank, generator=generator) @ torch.randn(
+        HEADS, rank, WIDTH, generator=generator
+    )
+    return turn + 3 * torch.randn(HEADS, 1, WIDTH, generator=generator)
+
+
+def stored(given: LayerStates, settings: Settings) -> list[Tensor]:
+    """Each row's Keys [Hkv, N, d] as attention sees them."""
+    store = settings.channels.compress(given)
+    keys, _ = expanded(store.read(), WIDTH)
+    return [keys[row, :, :count].float() for row, count in enumerate(given.lengths.tolist())]
+
+
+def lost(keys: Tensor, wanted: Tensor) -> float:
+    return float((keys - wanted).norm() / wanted.norm().clamp(min=1e-30))
+
+
+@examples(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(CHANNELS)), st.integers(1, 14), st.integers(0, 14), st.integers(0, 9))
+def test_any_few_tokens_of_any_rank(name: str, tokens: int, rank: int, seed: int) -> None:
+    """As alone, whatever the method; exact where its basis can be."""
+    rows = [low_rank(tokens, rank, seed), low_rank(20, 20, seed + 1)]
+    found = stored(states(rows), Settings.of(channels=name))[0]
+    (alone,) = stored(states(rows[:1]), Settings.of(channels=name))
+    assert found.isfinite().all() and lost(found, alone) < 1e-4
+    if name == "full" or (name == "rotatek" and min(tokens - 1, rank) <= KEEP * WIDTH):
+        assert lost(found, rows[0]) < 2e-3
