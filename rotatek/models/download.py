@@ -5,10 +5,9 @@ import errno
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +21,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.file_download import repo_folder_name
-from tqdm import tqdm
+from huggingface_hub.utils import tqdm
 
 from rotatek.errors import HubUnreachable, ModelGated, StorageFull, UserError, WeightsMissing
 
 GB: Final = 1_000_000_000
 WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 UNWANTED: Final = ("*/*",)  # other formats are in folders of their own
-REPORT_S: Final = 0.25  # between two measurements of the bytes that have arrived
+BYTES: Final = "huggingface_hub.snapshot_download"  # the hub's name of the bar of all bytes
 SPARE: Final = 100_000_000  # bytes of the disk that a download leaves free
 
 
@@ -88,7 +86,7 @@ def _fetched(options: dict[str, Any]) -> str:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
             hub = HfApi(endpoint=options["endpoint"])
             hub.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        found = snapshot_download(**options, dry_run=True, tqdm_class=_Silent)
+        found = snapshot_download(**options, dry_run=True, tqdm_class=_bars())
     except Exception:
         kept = _cached(options)
         if kept is None:
@@ -96,7 +94,7 @@ def _fetched(options: dict[str, Any]) -> str:
         return kept
     fresh = [file.file_size or 0 for file in found if file.will_download]
     if fresh:
-        _download(source, options, sum(fresh))
+        return _download(options, sum(fresh))
     return str(snapshot_download(**options, local_files_only=True))
 
 
@@ -119,51 +117,31 @@ def _has_weights(folder: Path) -> bool:
     return all((folder / name).exists() for name in named)
 
 
-def _download(source: str, options: dict[str, Any], needed: int) -> None:
+def _download(options: dict[str, Any], needed: int) -> str:
     """Fetch missing files, with progress on the terminal and to listeners in this context."""
-    cache = Path(constants.HF_HUB_CACHE)
-    _check_disk(cache, needed)
-    blobs = cache / repo_folder_name(repo_id=source, repo_type="model") / "blobs"
-    before, failed = _size(blobs), []
-
-    def work() -> None:
-        try:
-            snapshot_download(**options, tqdm_class=_Silent)
-        except Exception as error:
-            failed.append(error)
-
+    _check_disk(Path(constants.HF_HUB_CACHE), needed)
     progress = _PROGRESS.get() or Progress()
     progress.done, progress.total = 0, needed
-    thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
-    thread.start()
-    shown = {"total": needed, "unit": "B", "unit_scale": True, "desc": Path(source).name}
-    with tqdm(**shown, disable=None) as bar:  # None: where stderr is no terminal
-        while thread.is_alive():
-            thread.join(REPORT_S)
-            progress.done = min(max(_size(blobs) - before, 0), needed)
-            bar.update(progress.done - bar.n)
-    if failed:
-        raise failed[0]
+    folder = snapshot_download(**options, tqdm_class=_bars(progress))
     progress.done = needed
+    return str(folder)
 
 
-class _Silent(tqdm):
-    """Silences the hub's own bars, since progress is reported here."""
+def _bars(progress: Progress | None = None) -> type[tqdm]:
+    """The hub's bars: its own are silent but that of all bytes, where `progress` counts them."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.pop("name", None)
-        super().__init__(*args, **{**kwargs, "disable": True})
+    class Bar(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.counts = progress is not None and kwargs.get("name") == BYTES
+            kwargs["disable"] = None if self.counts else True  # None: where stderr is no terminal
+            super().__init__(*args, **kwargs)
 
+        def update(self, n: float | None = 1) -> bool | None:
+            if progress is not None and self.counts:
+                progress.done = min(progress.done + int(n or 0), progress.total)
+            return super().update(n)
 
-def _size(folder: Path) -> int:
-    """Bytes of the files in a folder, those that are still growing too."""
-    total = 0
-    for file in folder.glob("*"):
-        try:
-            total += file.stat().st_size
-        except OSError:  # renamed when it was complete
-            continue
-    return total
+    return Bar
 
 
 def _check_disk(cache: Path, needed: int) -> None:
