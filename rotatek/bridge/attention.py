@@ -8,8 +8,8 @@ ours (`rotatek.bridge.scope`) use this code: transformers' base classes ask here
 
 import inspect
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol
@@ -36,28 +36,11 @@ from rotatek.bridge.fitness import (
     window_of,
 )
 from rotatek.bridge.narrowing import take_rows
-from rotatek.bridge.packed_sequences import Segments, segments_of
-from rotatek.bridge.patch_projection import multiply_patches
 from rotatek.bridge.process_wide import install
-from rotatek.bridge.scope import Call, current_call, is_own, own_calls
+from rotatek.bridge.scope import CALL, Call, own_calls
 from rotatek.bridge.state_layers import key_layers
+from rotatek.bridge.vision import AttentionTap, Segments, multiply_patches, together
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
-
-
-class VisionTap(Protocol):
-    """Records one vision module's queries and Keys while an image is encoded."""
-
-    module: nn.Module
-
-    def see(self, query: Tensor, key: Tensor, scale: float) -> None:
-        """Record one attention call.
-
-        Args:
-            query: [B, H, n, d].
-            key: [B, H, n, d].
-            scale: factor of the scores.
-        """
-        ...
 
 
 class QueryTap(Protocol):
@@ -86,7 +69,7 @@ class StopFlag(Protocol):
 
 _PUTTING: Final = threading.Lock()  # one thread at a time puts hooks on models
 _ACCEPTED: Final[WeakKeyDictionary[nn.Module, list[int]]] = WeakKeyDictionary()  # by their layers
-_TAP: Final[ContextVar[VisionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
+_TAP: Final[ContextVar[AttentionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
 _QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
 _STOP: Final[ContextVar[StopFlag | None]] = ContextVar("rotatek_stop", default=None)
 _CHECKPOINT: Final[ContextVar[Callable[[], None] | None]] = ContextVar(
@@ -94,32 +77,19 @@ _CHECKPOINT: Final[ContextVar[Callable[[], None] | None]] = ContextVar(
 )
 
 
-@contextmanager
-def tapped(tap: VisionTap) -> Iterator[None]:
+def tapped(tap: AttentionTap) -> AbstractContextManager[None]:
     """Let `tap` see its module's attention calls in this context, and in no other thread's."""
-    token = _TAP.set(tap)
-    try:
-        with own_calls():
-            yield
-    finally:
-        _TAP.reset(token)
+    return own_calls((_TAP, tap))
 
 
-@contextmanager
-def watched(tap: QueryTap | None) -> Iterator[None]:
+def watched(tap: QueryTap | None) -> AbstractContextManager[None]:
     """Let `tap` see the language model's queries in this context, and in no other thread's."""
-    token = _QUERIES.set(tap)
-    try:
-        with own_calls():
-            yield
-    finally:
-        _QUERIES.reset(token)
+    return own_calls((_QUERIES, tap))
 
 
-@contextmanager
 def stoppable(
     stop: StopFlag | None, checkpoint: Callable[[], None] | None = None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Let every attention call in this context begin with `pause`.
 
     A prefill is one call for its caller; it can end early only between two layers.
@@ -128,13 +98,7 @@ def stoppable(
         stop: ends the work at the next pause.
         checkpoint: called at every pause, to let other work go ahead.
     """
-    tokens = _STOP.set(stop), _CHECKPOINT.set(checkpoint)
-    try:
-        with own_calls():
-            yield
-    finally:
-        _STOP.reset(tokens[0])
-        _CHECKPOINT.reset(tokens[1])
+    return own_calls((_STOP, stop), (_CHECKPOINT, checkpoint))
 
 
 def pause() -> None:
@@ -161,7 +125,7 @@ def tag(key: Tensor, layer: Any) -> Tensor:
     Raises:
         ModeUnsupported: outside a call of ours, where no such function would be asked.
     """
-    if current_call() is None:
+    if CALL.get() is None:
         raise ModeUnsupported(
             "A layer ran with a compressed cache outside a call of its model, or another library "
             "has put `PreTrainedModel.__call__` back. Call the whole model, or use a plain cache."
@@ -203,7 +167,7 @@ def rotatek_attention(
         Stopped: where the context's `stoppable` flag is set.
     """
     pause()
-    call = current_call()
+    call = CALL.get()
     if call is not None and call.narrowed:
         own = sdpa_attention_forward  # which takes the mask that `narrow_mask` makes
 
@@ -270,7 +234,7 @@ def _check_arguments(
 def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that carries one of our caches. The outermost model passes the call to the cache,
     which may replay it, unless accelerate or hooks of the caller's have to see every step."""
-    cache, call = cache_among(kwargs), current_call()
+    cache, call = cache_among(kwargs), CALL.get()
     if call is not None:
         return model._call_impl(*args, **_keep_additions(cache, kwargs))
     _check_call(model, cache, kwargs)
@@ -294,7 +258,7 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
         return out
 
     run = getattr(cache, "run", None) if isinstance(model, GenerationMixin) else None
-    with call.going_on():
+    with own_calls((CALL, call)):
         return counted(*args, **kwargs) if run is None else run(counted, args, kwargs, bare)
 
 
@@ -360,8 +324,8 @@ def _put_hooks(model: PreTrainedModel) -> None:
     meet one that PyTorch has not marked as taking keywords yet: it does nothing there."""
     for module in set(model.modules()) - set(model.get_decoder().modules()):
         wants = hasattr(module, "scaling") and "cu_seqlens" in arguments(module)
-        if wants and _together not in module._forward_pre_hooks.values():
-            module.register_forward_pre_hook(_together, with_kwargs=True)
+        if wants and together not in module._forward_pre_hooks.values():
+            module.register_forward_pre_hook(together, with_kwargs=True)
     for index, layer in enumerate(decoder_layers(model)):
         attention = attention_of(layer)
         window = None if attention is None else window_of(attention)
@@ -412,17 +376,6 @@ def arguments(module: nn.Module) -> Collection[str]:
     return inspect.signature(type(module).forward).parameters
 
 
-def _together(module: Any, args: tuple, kwargs: dict[str, Any] | None = None) -> tuple | None:
-    """A pre-hook of vision attention, which transformers calls once a window, picture or frame:
-    one call for all of them (`rotatek.bridge.packed_sequences`)."""
-    if kwargs is None or kwargs.get("cu_seqlens") is None or "segments" in kwargs or not is_own():
-        return None
-    if "flash" in str(module.config._attn_implementation):  # it is one call already
-        return None
-    segments = segments_of(kwargs["cu_seqlens"])
-    return args, {**kwargs, "cu_seqlens": segments.whole, "segments": segments}
-
-
 def _keep_additions(cache: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a model's call; for plans that drop rows without its additions to visual
     rows (DeepStack): the plan takes them, which knows the remaining rows of each layer."""
@@ -461,7 +414,7 @@ def _narrow(
         narrowing = plan.borrow(lender, entering, window)
     if narrowing is None:
         return None
-    current = current_call()
+    current = CALL.get()
     if current is not None:
         current.narrowed = True
     hidden, source, mask = narrowing

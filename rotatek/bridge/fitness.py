@@ -191,12 +191,12 @@ def refuse_unfit(model: PreTrainedModel) -> None:
     """
     layers, config = decoder_layers(model), model.get_decoder().config
     name = type(model).__name__
-    for found in (_unlike_whole(model), _unlike(config), *map(_unlike_layer, layers)):
-        if found:
-            raise ModelUnsupported(
-                f"{name} has {found}, which compressed attention does not compute. "
-                "Use a plain cache with this model."
-            )
+    found = next(_unlike(model), None)
+    if found is not None:
+        raise ModelUnsupported(
+            f"{name} has {found}, which compressed attention does not compute. "
+            "Use a plain cache with this model."
+        )
     kinds = getattr(config, "layer_types", None) or ["attention"] * len(layers)
     keys = _with_keys(config, kinds)
     attend = [attention_of(layer) is not None for layer in layers]
@@ -204,28 +204,26 @@ def refuse_unfit(model: PreTrainedModel) -> None:
         raise ModelUnsupported(f"{name} does not take a registered attention.")
 
 
-def _unlike_whole(model: PreTrainedModel) -> str:
-    """The same of the model around the language model."""
+def _unlike(model: PreTrainedModel) -> Iterator[str]:
+    """Features that our attention does not compute: of a model, of its language model's
+    configuration, of its attention modules."""
+    config = model.get_decoder().config
     if model.config.is_encoder_decoder:
-        return "cross-attention layers"
+        yield "cross-attention layers"
     if hasattr(model, "generate") and not isinstance(model, GenerationMixin):
-        return "a way of its own to generate, not token by token"
-    return ""
-
-
-def _unlike(config: Any) -> str:
-    """A feature in a language model's configuration that our attention does not compute."""
-    kinds = getattr(config, "layer_types", None) or ()
-    others = _with_keys(config, kinds) - set(KINDS)
+        yield "a way of its own to generate, not token by token"
+    others = _with_keys(config, getattr(config, "layer_types", None) or ()) - set(KINDS)
     if others:
-        return f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
+        yield f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
     if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
-        return "cross-attention layers"
+        yield "cross-attention layers"
     if getattr(config, "altup_num_inputs", None):
-        return "several streams of hidden states"
+        yield "several streams of hidden states"
     if getattr(config, "alibi", False):
-        return EXTRAS["alibi"]
-    return ""
+        yield EXTRAS["alibi"]
+    for module in decoder_layers(model).modules():
+        if attends(module):
+            yield from _unlike_attention(module)
 
 
 def _with_keys(config: Any, kinds: Sequence[str]) -> set[str]:
@@ -239,16 +237,6 @@ def _with_keys(config: Any, kinds: Sequence[str]) -> set[str]:
         return set(kinds)
     pairs = zip(kinds, plain, strict=False)
     return {kind for kind, layer in pairs if isinstance(layer, CacheLayerMixin)}
-
-
-def _unlike_layer(layer: nn.Module) -> str:
-    """The same of one decoder layer's modules."""
-    for module in layer.modules():
-        if attends(module):
-            found = next(_unlike_attention(module), "")
-            if found:
-                return found
-    return ""
 
 
 def _unlike_attention(module: nn.Module) -> Iterator[str]:

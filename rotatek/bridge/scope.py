@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -25,19 +25,9 @@ class Call:
     attended: int = 0
     narrowed: bool = False
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """This context's calls are ours meanwhile, and this is the one."""
-        token = _CALL.set(self)
-        try:
-            with own_calls():
-                yield
-        finally:
-            _CALL.reset(token)
 
-
+CALL: Final[ContextVar[Call | None]] = ContextVar("rotatek_call", default=None)  # that runs here
 _OWN: Final[ContextVar[bool]] = ContextVar("rotatek_own", default=False)
-_CALL: Final[ContextVar["Call | None"]] = ContextVar("rotatek_call", default=None)
 
 
 def is_own() -> bool:
@@ -47,15 +37,12 @@ def is_own() -> bool:
 
 
 @contextmanager
-def own_calls() -> Iterator[None]:
-    """Let the models that run in this context use RotateK's attention, with any cache or none."""
-    token = _OWN.set(True)
+def own_calls(*held: tuple[ContextVar[Any], Any]) -> Iterator[None]:
+    """Let the models that run in this context use RotateK's attention, with any cache or none.
+    held: variables and the values that they have meanwhile, in no other thread."""
+    tokens = [(name, name.set(value)) for name, value in ((_OWN, True), *held)]
     try:
         yield
     finally:
-        _OWN.reset(token)
-
-
-def current_call() -> Call | None:
-    """The forward pass of ours that runs in this context, if any."""
-    return _CALL.get()
+        for name, token in reversed(tokens):
+            name.reset(token)

@@ -18,6 +18,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers, attention_of, device_of, kv_shapes
 from rotatek.bridge.scope import own_calls
 from rotatek.bridge.state_layers import state_bytes
+from rotatek.bridge.vision import AttentionTap
 from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
@@ -26,7 +27,6 @@ from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
-from rotatek.models.tap import AttentionTap
 
 UNREAD: Final = (
     "This model's vision tower does not expose its attention, so tokens cannot be dropped before "

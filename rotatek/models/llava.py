@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
 from rotatek.bridge.attention import tapped
+from rotatek.bridge.vision import AttentionTap
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.base import Pixels, VisionLanguageModel
-from rotatek.models.tap import AttentionTap
 
 
 class Llava(VisionLanguageModel):
