@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from PIL import Image
 
 from tests.fixtures import Together, at_once
@@ -35,6 +36,12 @@ def _set_the_scene() -> None:
 
 
 _set_the_scene()
+# The same examples every time, however long one takes: a run that fails says what a commit broke.
+# `--hypothesis-profile=default` draws others.
+settings.register_profile(
+    "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 ROOT = Path(__file__).resolve().parent.parent
 MOST_WORKERS = 4  # each holds torch and models, about a gigabyte
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import wire
+from tests.fixtures import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 120  # a busy machine
@@ -49,9 +49,7 @@ class Page:
     """A served page in a process of its own."""
 
     def __init__(self, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         environment = os.environ | {"GRADIO_SERVER_PORT": str(self.port), "PYTHONPATH": str(ROOT)}
         self.log = log
         with log.open("wb") as sink:

@@ -49,7 +49,7 @@ FIELDS = [
 ]  # fmt: skip
 
 
-@examples(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     MESSAGES, LAST | st.just([]), st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=2),
     st.none() | st.dictionaries(WORDS, VALUES, max_size=3),

@@ -365,7 +365,7 @@ def test_a_file_is_bounded_before_and_after() -> None:
     assert file_of(f"data:image/png;base64,{PLAIN}{' ' * 14_000_000}") == PNG
 
 
-@examples(max_examples=200, deadline=None)
+@examples(max_examples=200)
 @given(st.text(max_size=80), st.binary(max_size=45), st.booleans(), st.booleans())
 def test_any_address_is_bytes_or_a_refusal(
     words: str, file: bytes, is_safe: bool, is_quoted: bool

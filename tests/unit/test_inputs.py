@@ -332,7 +332,7 @@ def test_good_question(name: str) -> None:
     assert clean_question(text) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(st.characters(), max_size=300))
 def test_cleaning_properties(text: str) -> None:
     try:
@@ -378,7 +378,7 @@ DAMAGES = st.tuples(st.integers(0, 120), st.sampled_from([0, 1, 127, 128, 254, 2
 FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(FORMATS), st.lists(DAMAGES, max_size=6), st.integers(0, 400))
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_a_damaged_head_is_a_picture_or_a_sentence(

@@ -1,6 +1,7 @@
 """Where servers listen, and under which names: what cannot be is said before a model is loaded."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +20,6 @@ from rotatek.cli import main as command
 from rotatek.server.uvicorn_server import serve
 from rotatek.service import listening
 from rotatek.service.model_list import models_of
-from tests.fixtures import free_port
 from tests.tiny import save_small_pocket
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,15 +124,15 @@ def test_this_machine_is_reached_past_proxies(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_a_server_that_is_asked_to_leave_ends_with_0(tmp_path: Path) -> None:
     save_small_pocket(tmp_path / "tiny")
-    port = free_port()
-    words = ["serve", "--model", str(tmp_path / "tiny"), "--device", "cpu", "--port", str(port)]
+    words = ["serve", "--model", str(tmp_path / "tiny"), "--device", "cpu", "--port", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "rotatek", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         try:
-            assert any("running on" in line for line in process.stderr)
-            assert httpx.get(f"http://127.0.0.1:{port}/health").json()["status"] == "ready"
+            line = next(line for line in process.stderr if "running on" in line)
+            (address,) = re.findall(r"http://[\d.:]+", line)
+            assert httpx.get(f"{address}/health").json()["status"] == "ready"
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
         finally:

@@ -212,7 +212,7 @@ def lost(keys: Tensor, wanted: Tensor) -> float:
     return float((keys - wanted).norm() / wanted.norm().clamp(min=1e-30))
 
 
-@examples(max_examples=60, deadline=None)
+@examples(max_examples=60)
 @given(st.sampled_from(sorted(CHANNELS)), st.integers(1, 14), st.integers(0, 14), st.integers(0, 9))
 def test_any_few_tokens_of_any_rank(name: str, tokens: int, rank: int, seed: int) -> None:
     """As alone, whatever the method; exact where its basis can be."""

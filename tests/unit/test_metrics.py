@@ -22,7 +22,7 @@ def slow_distance(a: str, b: str) -> int:
     return rows[-1][-1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(SHORT, SHORT)
 def test_edit_distance_is_levenshtein(a: str, b: str) -> None:
     assert metrics.edit_distance(a, b) == slow_distance(a, b)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rotatek.cli.compare import columns
@@ -152,7 +152,7 @@ STRANGE = st.one_of(
 NAMES = sorted({"tokens", "channels", *(k for r in REGISTRIES.values() for k in r.options())})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(NAMES), STRANGE, max_size=3))
 def test_anything_is_read_or_refused_in_one_sentence(given: dict[str, Any]) -> None:
     try:
