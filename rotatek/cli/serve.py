@@ -54,8 +54,9 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("The API is not installed. Install rotatek[serve].")
     from rotatek.engine.engine import Engine  # noqa: PLC0415  # keeps --help quick
     from rotatek.server.api_keys import keys_here  # noqa: PLC0415
-    from rotatek.server.chat_app import Bounds, ChatApp  # noqa: PLC0415
+    from rotatek.server.chat_app import ChatApp  # noqa: PLC0415
     from rotatek.server.uvicorn_server import serve  # noqa: PLC0415
+    from rotatek.server.worker_pool import WorkerPool  # noqa: PLC0415
     from rotatek.service.model_list import models_of  # noqa: PLC0415
     from rotatek.service.service import Service  # noqa: PLC0415
 
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     offered = models_of(args.model or ["pocket"])
     service = Service(offered, lambda source: Engine(source, args.device, graphs=args.graph))
     keys = keys_here(args.api_keys)
-    api = ChatApp(service, settings, keys, Bounds(args.answers, args.queue))
+    api = ChatApp(service, settings, keys, WorkerPool(args.answers, args.queue))
     logging.getLogger("rotatek").info(
         "loading %s, then http://%s:%d/v1%s", offered[0].name, args.host, args.port,
         "" if keys else " (no API key is asked for)",

@@ -20,7 +20,8 @@ from rotatek.cluster.remote_engine import RemoteEngine
 from rotatek.cluster.replica import Replica, stay_inside
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here
-from rotatek.server.chat_app import Bounds, ChatApp
+from rotatek.server.chat_app import ChatApp
+from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.model_list import models_of
 from rotatek.service.service import Service
 from rotatek.service.session_store import MOST, MOST_BYTES, SessionStore
@@ -97,9 +98,9 @@ class Gateway:
         by_source = dict(zip(plan.models, handles, strict=True))
         service = Service(models_of(plan.models), lambda source: RemoteEngine(by_source[source]))
         service.conversations = SessionStore(MOST * plan.most, MOST_BYTES * plan.most)
-        bounds = Bounds(plan.answers * plan.most, plan.queue)
+        workers = WorkerPool(plan.answers * plan.most, plan.queue)
         self.api = ChatApp(
-            service, Settings.from_dict(plan.settings), keys_here(None), bounds, has_engines=False
+            service, Settings.from_dict(plan.settings), keys_here(None), workers, has_engines=False
         )
         self._app: ASGIApp = self.api.app()
         if plan.page:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -56,14 +56,6 @@ OTHERS: Final = ["GET", "POST", "DELETE"]  # what other addresses of OpenAI's AP
 SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """answers: the most at once; queue: how many more may wait."""
-
-    answers: int = 32
-    queue: int = 64
-
-
 class ChatApp:
     """The API's application, on the engines of a service that a page may share.
 
@@ -71,7 +63,7 @@ class ChatApp:
         service: the models, and where caches wait for follow-ups.
         usual: the settings of calls that have none.
         keys: who may ask.
-        bounds: how many may.
+        workers: how many may at once, and how many wait.
         has_engines: whether the service's engines compute in this process, and so have figures.
     """
 
@@ -80,13 +72,12 @@ class ChatApp:
         service: Service,
         usual: Settings | None = None,
         keys: Keys | None = None,
-        bounds: Bounds | None = None,
+        workers: WorkerPool | None = None,
         *,
         has_engines: bool = True,
     ) -> None:
         self.service, self.usual = service, usual or USUAL
-        self.keys, bounds = keys or Keys(), bounds or Bounds()
-        self.workers = WorkerPool(bounds.answers, bounds.queue)
+        self.keys, self.workers = keys or Keys(), workers or WorkerPool()
         self.follow_ups = FollowUps(service.conversations)
         self.bodies, self.meters = RequestBodies(), Metrics()
         self.is_closed = False

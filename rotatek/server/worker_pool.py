@@ -21,7 +21,7 @@ class WorkerPool:
         queue: how many more may wait.
     """
 
-    def __init__(self, most: int, queue: int) -> None:
+    def __init__(self, most: int = 32, queue: int = 64) -> None:
         self.most, self.queue = most, queue
         self._pool = ThreadPoolExecutor(most, "answer")
         self._inside = 0

@@ -13,9 +13,10 @@ from PIL import Image
 from rotatek import errors
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
-from rotatek.server.chat_app import Bounds, ChatApp
+from rotatek.server.chat_app import ChatApp
 from rotatek.server.fields import HEADER
 from rotatek.server.request_body import RequestBodies
+from rotatek.server.worker_pool import WorkerPool
 from tests.fixtures import Picture, Together, at_once
 from tests.server.conftest import (
     Slow,
@@ -124,7 +125,7 @@ def test_metrics_count(client: openai.OpenAI, address: str, picture: Picture) ->
 @pytest.fixture
 def slow(vlm: VisionLanguageModel) -> Iterator[tuple[ChatApp, str]]:
     """One answer at once, one may wait, and each takes seconds."""
-    door = tiny_door(vlm, pause=0.03, bounds=Bounds(answers=1, queue=1))
+    door = tiny_door(vlm, pause=0.03, workers=WorkerPool(1, 1))
     with served(door) as address:
         yield door, address
 

@@ -18,9 +18,9 @@ from rotatek.inputs.request import MAX_IMAGES
 from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.server.api_keys import Keys
+from rotatek.server.chat import file_of
 from rotatek.server.chat_request import MOST_STOPS, Call, Size, read_call
 from rotatek.server.fields import MOST_ANSWERS
-from rotatek.server.files import file_of
 from rotatek.server.reply import StopText
 from tests.server.conftest import asked, formed, image, said, text, uri, user
 
