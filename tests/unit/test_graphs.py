@@ -78,23 +78,6 @@ def test_replayed_steps_say_the_same(
         assert recorded[0].replays == NEW - 2  # the prompt gives one token, a first step another
 
 
-def test_further_turns_go_on(qwen: VisionLanguageModel, picture: Picture, recorded: list) -> None:
-    """A second question on the same cache: several tokens at once, then replayed steps again."""
-    inputs = given(qwen, picture, "what is it?")
-    answers = []
-    for graph in (False, True):
-        first, cache = said(qwen, inputs, graph)
-        longer = torch.cat([first, torch.tensor([[65, 66, 67, 68]])], 1)
-        answers.append(
-            qwen.model.generate(
-                longer, attention_mask=torch.ones_like(longer), **with_cache(qwen.model, cache),
-                max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False,
-            )
-        )  # fmt: skip
-    assert torch.equal(answers[0], answers[1])
-    assert [graph.replays for graph in recorded] == [NEW - 2, NEW - 2]
-
-
 def test_what_cannot_be_captured_is_launched_as_ever(
     qwen: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rotatek.cli.compare import columns
 from rotatek.cli.main import parser_for
 from rotatek.cli.settings_arguments import settings_of as from_flags
-from rotatek.errors import SettingError, SettingRemoved, SettingUnknown, UserError
+from rotatek.errors import SettingError, SettingRemoved, SettingUnknown
 from rotatek.evaluation.tables import from_file
 from rotatek.methods.options import Option, options_of
 from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
@@ -167,13 +166,3 @@ def test_anything_is_read_or_refused_in_one_sentence(given: dict[str, Any]) -> N
         if key not in held:  # then it changes nothing
             owners = [o for r in REGISTRIES.values() for _, o in r.options().get(key, [])]
             assert any(one.changes_nothing(one.read(value)) for one in owners)
-
-
-def test_a_comparison_refuses_what_no_column_takes() -> None:
-    """The share of the other columns follows from the budget, so it cannot be set for them."""
-    with pytest.raises(SettingError, match="keep_channels must be left out unless channels is"):
-        columns({"channels": "kivi", "keep_channels": "0.1"})
-    with pytest.raises(UserError, match="nothing to compare"):
-        columns({"channels": "full"})
-    with pytest.raises(SettingError, match="recovery must be one of"):
-        columns({"recovery": "median"})
