@@ -11,6 +11,7 @@ from rotatek.page.ask import settings
 from rotatek.page.ask.widgets import add_ask
 from rotatek.page.binding import Widgets
 from rotatek.page.form import settings_of, values_of
+from rotatek.page.inspect.drawings import mask_frames
 from rotatek.page.links import decode, encode
 from rotatek.page.page_context import PageContext
 from rotatek.service.service import Service
@@ -33,7 +34,7 @@ def test_its_options_have_controls_while_it_is_chosen(service: Service) -> None:
     assert isinstance(made["loudness_norm"], gr.Dropdown) and not made["loudness_norm"].visible
     shown = settings.choose_methods("none", "loudest")
     assert {key for key, update in shown.items() if update["visible"]} == {"loudness_norm"}
-    assert shown.keys() <= made.keys()
+    assert shown.keys() <= made.keys() and "mask-loudest" in mask_frames()
 
 
 def test_what_it_is_set_to_survives_form_and_link() -> None:

@@ -1,5 +1,5 @@
 """Methods of a package outside the repository, installed as an installer would leave it: they are
-in settings, help, tables, comparisons, on the page and in `model.generate`."""
+in settings, help, tables, comparisons, and in `model.generate`; on the page in tests/app."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,59 +73,25 @@ found["reports"] = printed(
 print(json.dumps(found))
 """
 
-PAGE = """
-import json
-from rotatek.page.build import build
-from rotatek.service.model_list import load_examples, models_on_offer
-from rotatek.page.inspect.drawings import mask_frames
-from rotatek.service.service import Service
-from rotatek.page.page_context import PageContext
-from rotatek.paths import assets
 
-site = PageContext(Service(models_on_offer(["pocket"])), load_examples(assets() / "examples"), {})
-page = build(site, assets())
-print(json.dumps({
-    "widgets": [c["props"].get("elem_id") for c in page.get_config_file()["components"]],
-    "frames": mask_frames(),
-}))
-"""
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds the package."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copy(Path(__file__).with_name("own_methods.py"), folder)
-    about = folder / "own_methods-1.0.dist-info"
+def test_library_and_command_line_have_them(tmp_path: Path) -> None:
+    """In a fresh process, from a folder that an installer has left."""
+    shutil.copy(Path(__file__).with_name("own_methods.py"), tmp_path)
+    about = tmp_path / "own_methods-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(METADATA)
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
-
-
-def printed(package: Path, code: str) -> Any:
-    """What the code prints, as JSON, in a fresh process that has the package."""
     env = os.environ | {
-        "PYTHONPATH": os.pathsep.join((str(package), str(ROOT))),
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
         "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "COLUMNS": "100",
     }  # fmt: skip
     env.pop("TRITON_INTERPRET", None)
     done = subprocess.run(
-        [sys.executable, "-c", code, str(RECEIPT)],
-        cwd=package, env=env, capture_output=True, text=True, timeout=280,
+        [sys.executable, "-c", LIBRARY, str(RECEIPT)],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def test_the_page_has_them(package: Path) -> None:
-    found = printed(package, PAGE)
-    assert {"loudness-norm", "stride-phase"} <= set(found["widgets"])
-    assert "mask-loudest" in found["frames"]
-
-
-def test_library_and_command_line_have_them(package: Path) -> None:
-    found = printed(package, LIBRARY)
+    found = json.loads(done.stdout)
     assert found["registered"] == ["stride", "loudest"]
     assert found["settings"] == {
         "tokens": "stride", "keep_tokens": 0.5, "stride_phase": 0.25,
