@@ -2,8 +2,9 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_settings
@@ -12,7 +13,6 @@ from rotatek.errors import UserError
 from rotatek.inputs.text_files import one_line
 
 if TYPE_CHECKING:
-    from rotatek.pictures.indexing import IndexedPage
     from rotatek.pictures.pictures import Picture
 
 INCOMPLETE: Final = 1  # exit status where a file could not be read
@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: for arguments, a store or a disk that is refused.
     """
-    from rotatek.pictures.indexing import files_of, index  # noqa: PLC0415  # keeps --help quick
+    from tqdm import tqdm  # noqa: PLC0415  # keeps --help quick
+
+    from rotatek.pictures.indexing import files_of, index  # noqa: PLC0415
 
     files = files_of(args.paths)
     if not files:
@@ -59,46 +61,28 @@ def run(args: argparse.Namespace) -> int:
     pictures = open_pictures(args, new=True)
     assert pictures.store is not None
     pictures.store.sweep()
-    progress = _Progress(len(files))
-    try:
+    read: dict[str, Picture] = {}
+    fresh = unread = 0
+    with tqdm(total=len(files), unit="page", file=sys.stderr) as bar:
         for page in index(pictures, files):
-            progress.show(page)
-    finally:
-        progress.bar.close()
-    print(progress.summary(), flush=True)
-    return INCOMPLETE if progress.unread else 0
+            if page.number == 1:
+                bar.total += page.pages - 1
+            if page.picture is None:
+                unread += 1
+                number = f"#{page.number}" if page.pages > 1 else ""
+                bar.write(f"{one_line(page.path)}{number}: {page.error}", file=sys.stderr)
+            else:
+                read[page.picture.name] = page.picture
+                fresh += page.fresh
+            bar.set_postfix_str(_bytes(read.values()), refresh=False)
+            bar.update()
+    told = f"{len(read)} pages, {fresh} read now: {_bytes(read.values())}"
+    print(f"{told}; {unread} could not be read" if unread else told, flush=True)
+    return INCOMPLETE if unread else 0
 
 
-class _Progress:
-    """A bar on stderr: pages, pages a second, time left, bytes before and after."""
-
-    def __init__(self, files: int) -> None:
-        from tqdm import tqdm  # noqa: PLC0415
-
-        self.bar: Any = tqdm(total=files, unit="page", file=sys.stderr)
-        self.fresh = self.unread = 0
-        self._pictures: dict[str, Picture] = {}
-
-    def show(self, page: "IndexedPage") -> None:
-        """One page is done."""
-        if page.number == 1:
-            self.bar.total += page.pages - 1
-        if page.picture is None:
-            self.unread += 1
-            number = f"#{page.number}" if page.pages > 1 else ""
-            self.bar.write(f"{one_line(page.path)}{number}: {page.error}", file=sys.stderr)
-        else:
-            self._pictures[page.picture.name] = page.picture
-            self.fresh += page.fresh
-        self.bar.set_postfix_str(self._bytes(), refresh=False)
-        self.bar.update()
-
-    def _bytes(self) -> str:
-        full = sum(one.full_bytes for one in self._pictures.values())
-        kept = sum(one.file_bytes for one in self._pictures.values())
-        return f"{sized(full)} -> {sized(kept)}" + (f", 1/{full / kept:.0f}" if kept else "")
-
-    def summary(self) -> str:
-        """One line for all."""
-        told = f"{len(self._pictures)} pages, {self.fresh} read now: {self._bytes()}"
-        return told if not self.unread else f"{told}; {self.unread} could not be read"
+def _bytes(pictures: "Iterable[Picture]") -> str:
+    """Before and after, and how many times fewer."""
+    sizes = [(one.full_bytes, one.file_bytes) for one in pictures]
+    full, kept = (sum(size[part] for size in sizes) for part in (0, 1))
+    return f"{sized(full)} -> {sized(kept)}" + (f", 1/{full / kept:.0f}" if kept else "")
