@@ -32,13 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disk", metavar="BYTES", help="limit of the store: pages used least recently are removed"
     )
-    parser.add_argument(
-        "--weigh-by",
-        default="questions",
-        metavar="NAME",
-        help="queries that weigh a picture before its first question: questions (a few general "
-        "ones) or picture (its own last tokens). Default: questions",
-    )
     add_settings(parser, "8 times smaller")
 
 

@@ -46,6 +46,7 @@ REMOVED: Final = {  # flags that are gone, beside the settings that are
     "side": "the suite's longest question is timed",
     "sharing": "--at-once says how many pictures are in memory",
     "video": "give pictures, or a PDF",
+    "weigh_by": "a few general questions weigh every picture",
     **dict.fromkeys(("long_tokens", "short_tokens"), "the suite says how long answers may be"),
     **dict.fromkeys(("pack", "resume"), "what --out holds is one small file, and is gone on with"),
 }

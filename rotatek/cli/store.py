@@ -77,7 +77,7 @@ def _describe(store: "PictureStore") -> None:
     print(aligned(rows))
     share = f", 1/{full / kept:.1f}" if kept else ""
     print(f"{len(facts)} pages: {sized(full)} -> {sized(kept)}{share}")
-    print(f"model {told.get('model_name', '?')}; {settings}; weighed by {told['weigh_by']}")
+    print(f"model {told.get('model_name', '?')}; {settings}")
 
 
 def _described(settings: dict[str, Any]) -> list[str]:

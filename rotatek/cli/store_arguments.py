@@ -55,8 +55,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
         settings = Settings.of(**own)
     name = args.model or described.get("model_name", "pocket")
     vlm = models.load(name, args.device, four_bit=getattr(args, "four_bit", False))
-    weigh_by = described.get("weigh_by", getattr(args, "weigh_by", "questions"))
-    return Pictures(vlm, settings, args.store, memory, disk, weigh_by)
+    return Pictures(vlm, settings, args.store, memory, disk)
 
 
 def ask_store(args: argparse.Namespace) -> int:

@@ -102,11 +102,9 @@ class Pictures:
         folder: where pictures are kept; None keeps them in memory alone.
         memory: bytes of the caches held ready, a number or a text such as "2GB".
         disk: bytes of the folder's caches; None sets no bound.
-        weigh_by: whose queries weigh a picture, which is read before any question: "questions", of
-            a few general ones; or "picture", of its own last tokens.
 
     Raises:
-        SettingError: for a text that is no number of bytes, or another `weigh_by`.
+        SettingError: for a text that is no number of bytes.
         TextBeforePicture: for a model whose chat template cannot be cut.
         CompressorMissing: for a folder, without the package zstandard.
         UserError: of `PictureStore`, for a folder that does not fit.
@@ -119,7 +117,6 @@ class Pictures:
         folder: str | os.PathLike[str] | None = None,
         memory: int | str = "2GB",
         disk: int | str | None = None,
-        weigh_by: str = "questions",
     ) -> None:
         if folder is not None:
             coder()  # said before a model is loaded, and once
@@ -128,7 +125,7 @@ class Pictures:
         self.engine = model if isinstance(model, Engine) else Engine(model)
         vlm, self.settings = self.engine.vlm, settings or STORED
         limit = self.engine.limits.max_prompt_tokens
-        self.reader = PictureReader(vlm, self.settings, weigh_by, limit)
+        self.reader = PictureReader(vlm, self.settings, limit)
         self.asker = Asker(self.engine)
         described = self.reader.description() | {"model_name": vlm.name}
         self.store = None if folder is None else PictureStore(folder, described)

@@ -1,9 +1,7 @@
 """A picture without a question: the chat up to the question, read and compressed.
 
-Methods that weigh by queries need some. `weigh_by="questions"` reads a few general questions after
-the picture, uses their queries as weights, and drops them: the cache ends where any question
-begins, and nothing in it depends on later questions. `weigh_by="picture"` uses the queries of the
-picture's own last tokens.
+Methods that weigh by queries need some: a few general questions are read after the picture, and
+dropped. The cache ends where any question begins, and nothing in it depends on later questions.
 """
 
 import hashlib
@@ -27,7 +25,6 @@ from rotatek.engine.prefill import fill
 from rotatek.errors import (
     CalibrationUnusable,
     RequestTooLong,
-    SettingError,
     TextBeforePicture,
 )
 from rotatek.inputs.messages import PICTURE, Message
@@ -38,7 +35,6 @@ from rotatek.methods.settings import Settings, path_names
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
 
-WEIGH_BY: Final = ("questions", "picture")
 PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a template's cut with
 
 
@@ -65,11 +61,9 @@ class PictureReader:
     Args:
         vlm: the model.
         settings: how a picture's cache is compressed.
-        weigh_by: one of `WEIGH_BY`.
         limit: the most tokens of a chat, where the model's context is larger.
 
     Raises:
-        SettingError: for another `weigh_by`.
         TextBeforePicture: for a model whose chat template puts the question, or anything that
             depends on it, before the picture.
     """
@@ -78,12 +72,9 @@ class PictureReader:
         self,
         vlm: VisionLanguageModel,
         settings: Settings,
-        weigh_by: str = "questions",
         limit: int | None = None,
     ) -> None:
-        if weigh_by not in WEIGH_BY:
-            raise SettingError("weigh_by", "one of " + ", ".join(WEIGH_BY), weigh_by)
-        self.vlm, self.settings, self.weigh_by, self.limit = vlm, settings, weigh_by, limit
+        self.vlm, self.settings, self.limit = vlm, settings, limit
         check_cut(vlm)
         self.owner = cache_file.identity(vlm.model)  # worked out once: it reads every parameter
         # what a picture's name depends on beside its pixels
@@ -93,13 +84,11 @@ class PictureReader:
         """The model, its image processor, the chat before a question, and the method, as JSON."""
         images = self.vlm.images
         processor = images.to_dict() if hasattr(images, "to_dict") else repr(images)
-        general = GENERAL if self.weigh_by == "questions" else None
         head, _ = cut(self.vlm, "?", [self.vlm.placeholder])
-        seen = json.dumps([processor, general, head, self.limit], sort_keys=True, default=str)
+        seen = json.dumps([processor, GENERAL, head, self.limit], sort_keys=True, default=str)
         return {
             "model": self.owner,
             "settings": self.settings.without_paths().as_dict(),
-            "weigh_by": self.weigh_by,
             "reading": hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
             "files": [_digest_of(path) for path in self.paths.values()],
         }
@@ -138,15 +127,15 @@ class PictureReader:
         head, _ = cut(vlm, "?", pixels.texts)
         ids = expand_images(head, vlm.visual_ids, pixels.runs)
         length, room = len(ids), vlm.context(self.limit)
-        tail = cut(vlm, GENERAL, pixels.texts)[1] if self.weigh_by == "questions" else []
+        tail = cut(vlm, GENERAL, pixels.texts)[1]
         if room is not None and length + len(tail) > room:
             raise RequestTooLong
         tensor = torch.tensor([ids], device=vlm.device)
         prompt = Prompt(tensor, is_one_of(tensor, vlm.visual_ids), pixels)
         embedded = vlm.embed(prompt, self.settings.pruning)
         layout = layout_of(vlm.model, embedded.inputs())
-        if tail:  # the few general questions alone weigh; at least as many tokens as ever
-            layout = layout_behind(layout, len(tail), max(0, WINDOW - len(tail)))
+        # the few general questions alone weigh; at least as many tokens as ever
+        layout = layout_behind(layout, len(tail), max(0, WINDOW - len(tail)))
         plan = TokenPlan(layout, self.settings.pruning, vlm.key_layers)
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         behind = torch.tensor([tail], device=vlm.device)

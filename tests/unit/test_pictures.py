@@ -72,12 +72,9 @@ def read(reader: PictureReader, image: Image.Image) -> RotateKCache:
     return reader.read(images, reader.look(images))
 
 
-@pytest.mark.parametrize(
-    ("family", "weigh_by"),
-    [*((family, "questions") for family in KINDS), ("qwen2_5_vl", "picture")],
-)
+@pytest.mark.parametrize("family", KINDS)
 def test_where_nothing_is_compressed_a_stored_picture_is_exact(
-    family: str, weigh_by: str, picture: fixtures.Picture
+    family: str, picture: fixtures.Picture
 ) -> None:
     """The two halves of the chat are its ids, and their logits those of the chat read at once."""
     vlm = KINDS[family]()
@@ -89,7 +86,7 @@ def test_where_nothing_is_compressed_a_stored_picture_is_exact(
     assert ids[-len(tail) :] == tail and [i for i in ids if i not in vlm.visual_ids] == [
         i for i in head + tail if i not in vlm.visual_ids
     ]
-    cache = read(PictureReader(vlm, FULL, weigh_by), image)
+    cache = read(PictureReader(vlm, FULL), image)
     assert cache.get_seq_length() == cache.notes.tokens == len(ids) - len(tail)
     for question in (request.question, "why?"):
         wanted = afresh(vlm, image, question)

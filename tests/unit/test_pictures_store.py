@@ -22,7 +22,7 @@ from tests.tiny import tiny_qwen
 
 BITS = Settings.of(smaller=8)
 PAGES = [f"{number}" * 40 for number in range(8)]
-DESCRIBED = {"model": {"class": "none"}, "settings": {}, "weigh_by": "questions"}
+DESCRIBED = {"model": {"class": "none"}, "settings": {}}
 CALLS = ("fsync", "replace", "link", "unlink", "mkdir")  # that change a folder
 
 
@@ -151,9 +151,8 @@ def test_a_store_that_does_not_fit_is_refused(made: Pictures, tmp_path: Path) ->
     folder = present(made.store).folder
     with pytest.raises(errors.StoreOfAnotherModel):
         Pictures(tiny_qwen(seed=1), BITS, folder)
-    for settings, weigh_by in ((Settings.of(smaller=4), "questions"), (BITS, "picture")):
-        with pytest.raises(errors.StoreOfOtherSettings):
-            Pictures(made.engine, settings, folder, weigh_by=weigh_by)
+    with pytest.raises(errors.StoreOfOtherSettings):
+        Pictures(made.engine, Settings.of(smaller=4), folder)
     own = folder / "store.json"
     own.write_text(json.dumps(json.loads(own.read_text()) | {"versions": {"store": 99}}))
     with pytest.raises(errors.StoreVersion):
@@ -188,9 +187,9 @@ def test_a_damaged_page_says_so_and_others_answer(made: Pictures, picture: Pictu
     assert dict(store.check()) == {name: False, whole: True}
     with pytest.raises(errors.UserError, match="damaged"):
         fresh.ask(name, "what?")
-    for name in made.names():
-        (store.pages / f"{name}.json").write_text("{")
-        assert made.find(name) is None
+    for one in (name, whole):
+        (store.pages / f"{one}.json").write_text("{")
+        assert made.find(one) is None
     assert made.add(picture(150, 120, seed=1)).name in (name, whole) and made.counts["read"] == 3
 
 
