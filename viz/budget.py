@@ -43,7 +43,11 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
             "customdata": [size(v) for v in values],
             "hovertemplate": name + ": %{customdata}<extra></extra>",
         })  # fmt: skip
-    rows = [_row_label(title, totals[title], whole, title == titles[0]) for title in titles]
+    shares = ["", *(f" · {percent(totals[title] / whole)}" for title in titles[1:])]
+    rows = [
+        f"{title}<br><b>{size(totals[title])}{share}</b>"
+        for title, share in zip(titles, shares, strict=True)
+    ]
     figure = compose(
         traces,
         62 + ROW * len(titles),
@@ -58,12 +62,13 @@ def draw(columns: Mapping[str, Mapping[str, int]]) -> Drawing:
         barmode="stack",
         uniformtext={"mode": "hide", "minsize": 12},  # on a phone, where it does not fit
     )  # fmt: skip
-    return Drawing(figure, _reading(titles, totals, columns), _summary(titles, columns))
-
-
-def _row_label(title: str, total: int, whole: int, first: bool) -> str:
-    share = "" if first else f" · {percent(total / whole)}"
-    return f"{title}<br><b>{size(total)}{share}</b>"
+    names = {part: name for part, (name, *_) in PARTS.items()}
+    lines = "; ".join(
+        f"{title}: " + ", ".join(f"{names[p]} {size(held[p])}" for p in names if held.get(p))
+        for title, held in columns.items()
+    )
+    summary = f"Stacked bars of KV cache bytes. {lines}."
+    return Drawing(figure, _reading(titles, totals, columns), summary)
 
 
 def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str:
@@ -78,15 +83,3 @@ def _reading(titles: list[str], totals: dict[str, int], columns: Mapping) -> str
         f"{chosen} stores {size(totals[chosen])} where {first} stores {size(totals[first])}, "
         f"{percent(saved)} less; the largest part is {largest}."
     )
-
-
-def _summary(titles: list[str], columns: Mapping[str, Mapping[str, int]]) -> str:
-    lines = []
-    for title in titles:
-        parts = [
-            f"{name} {size(columns[title][part])}"
-            for part, (name, _, _) in PARTS.items()
-            if columns[title].get(part, 0)
-        ]
-        lines.append(f"{title}: " + ", ".join(parts))
-    return "Stacked bars of KV cache bytes. " + "; ".join(lines) + "."

@@ -118,18 +118,22 @@ def _cut(kept: int) -> dict[str, Any]:
     return {"shapes": [rule], "annotations": [words], "margin": MARGIN}
 
 
-def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawing:
-    """|K| of one head before the rotation.
+def draw_pair(
+    raw: np.ndarray, rotated: np.ndarray, kept: int, *, tokens: int | None = None
+) -> tuple[Drawing, Drawing]:
+    """|K| of one head before the rotation, and |(K - mu) R|, columns in the order of their
+    eigenvalues: on one colour scale, which is what makes them comparable.
 
     Args:
         raw: Keys after RoPE [n, d].
-        top: the |K| drawn brightest (`scale_top`), the same for both maps.
+        rotated: centred Keys in the eigenbasis [n, d].
+        kept: k, the columns that the cache keeps.
         tokens: visual tokens that the n rows represent; n where none was left out.
     """
-    n, d = raw.shape
+    (n, d), top = raw.shape, scale_top(raw, rotated)
     half, also = channels_for_half(raw), rivals(raw)
     names = ", ".join(str(channel) for channel in np.argsort(-_energy(raw))[:4])
-    return Drawing(
+    before = Drawing(
         _key_map(raw, top, "channel", tokens or n, **_named(loudest_channels(raw))),
         f"Bright columns are outlier channels: {half} of {d} hold half of all the energy, and yet "
         f"{also} of the others outshine them for some token. Position turns channels in pairs: the "
@@ -137,23 +141,9 @@ def draw_raw(raw: np.ndarray, *, top: float, tokens: int | None = None) -> Drawi
         f"Heat map of the size of {n} visual Keys over {d} channels. The loudest channels are "
         f"{names}; {half} of {d} channels hold half of the squared size.",
     )
-
-
-def draw_rotated(
-    rotated: np.ndarray, kept: int, *, top: float, tokens: int | None = None
-) -> Drawing:
-    """|(K - mu) R| of one head, columns in the order of their eigenvalues.
-
-    Args:
-        rotated: centred Keys in the eigenbasis [n, d].
-        kept: k, the columns that the cache keeps.
-        top: the |K| drawn brightest, the same for both maps.
-        tokens: visual tokens that the n rows represent; n where none was left out.
-    """
-    n, d = rotated.shape
     energy, cut = _energy(rotated), _cut(kept) if kept < d else {}
     share = percent(float(energy[:kept].sum() / max(energy.sum(), 1e-30)))
-    return Drawing(
+    after = Drawing(
         _key_map(rotated, top, "rotated channel", tokens or n, **cut),
         f"The same Keys after the rotation: what matters has moved to the left, for every token "
         f"at once, so the first {kept} columns hold {share} of the variation. The query is turned "
@@ -161,15 +151,7 @@ def draw_rotated(
         f"Heat map of the same {n} Keys in the rotated basis of {d} channels. The first {kept} "
         f"columns hold {share} of the variation; the rest is close to nothing.",
     )
-
-
-def draw_pair(
-    raw: np.ndarray, rotated: np.ndarray, kept: int, *, tokens: int | None = None
-) -> tuple[Drawing, Drawing]:
-    """Both maps on one colour scale, which is what makes them comparable."""
-    top = scale_top(raw, rotated)
-    before = draw_raw(raw, top=top, tokens=tokens)
-    return before, draw_rotated(rotated, kept, top=top, tokens=tokens)
+    return before, after
 
 
 def agreement(mask: np.ndarray) -> float:

@@ -12,7 +12,6 @@ import gradio as gr
 import numpy as np
 
 import rotatek
-from rotatek.engine.column import Column
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
 from rotatek.page.ask.settings import boxes
@@ -39,21 +38,18 @@ def record(run: Run) -> dict[str, Any]:
         "turns": [
             {
                 "question": turn.question,
-                "columns": {title: _column(column) for title, column in turn.columns.items()},
+                "columns": {
+                    title: column.report()
+                    | {
+                        "failure": column.failure, "new_tokens": len(column.pieces),
+                        "kl_by_token": column.kl, "same_token": column.same,
+                    }
+                    for title, column in turn.columns.items()
+                },
             }
             for turn in run.turns
         ],
-    }
-
-
-def _column(column: Column) -> dict[str, Any]:
-    """One answer, its figures, and how it went token by token."""
-    return column.report() | {
-        "failure": column.failure,
-        "new_tokens": len(column.pieces),
-        "kl_by_token": column.kl,
-        "same_token": column.same,
-    }
+    }  # fmt: skip
 
 
 def as_json(run: Run) -> str:

@@ -19,6 +19,8 @@ RESERVED: Final = (
     "temperature", "top_p", "seed",
 )  # fmt: skip
 
+TOP: Final = 3  # likeliest tokens that are noted of each step
+
 
 @dataclass(frozen=True)
 class Field:
@@ -126,7 +128,7 @@ def sampling_of(temperature: Any, seed: Any) -> Sampling:
     """
     if isinstance(seed, float) and seed.is_integer():
         seed = int(seed)
-    return Sampling(temperature=temperature or 0.0, seed=seed)
+    return Sampling(temperature=temperature or 0.0, seed=seed, top_logprobs=TOP)
 
 
 def values_of(settings: Settings) -> dict[str, Any]:

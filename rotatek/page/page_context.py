@@ -3,16 +3,16 @@
 import functools
 import hashlib
 import logging
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import gradio as gr
 import numpy as np
 
+from rotatek import errors
 from rotatek.inputs import request
-from rotatek.page.ask.parting import TOP
 from rotatek.page.ask.settings import columns_of
-from rotatek.page.binding import refusal
+from rotatek.page.form import sampling_of
 from rotatek.service.model_list import Example, presets
 from rotatek.service.run import Run
 from rotatek.service.service import Service
@@ -44,6 +44,8 @@ class PageContext:
     renews: bool = True
     collects: bool = True
     grace_s: float = 300.0
+    _greeted: list[Run] = field(default_factory=list, init=False, repr=False)
+    _greeting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @functools.cached_property
     def pictures(self) -> dict[str, str]:
@@ -57,13 +59,14 @@ class PageContext:
 
     def greeting(self) -> Run | None:
         """The first example under the first preset, answered once for all visitors."""
-        if not self.examples:
-            return None
-        example = self.examples[0]
-        columns = columns_of(next(iter(presets().values())))
-        return self.service.welcome(
-            request.open_image(example.image), example.questions[0], columns, TOP
-        )
+        with self._greeting:
+            if self.examples and not self._greeted:
+                example, chosen = self.examples[0], next(iter(presets().values()))
+                self._greeted[:] = self.service.ask(
+                    self.service.models[0].name, request.open_image(example.image),
+                    example.questions[0], columns_of(chosen), 64, sampling=sampling_of(0, None),
+                )  # fmt: skip
+            return self._greeted[-1] if self._greeted else None
 
     def prepare(self) -> None:
         """Load the default model and answer the greeting ahead of the first visitor.
@@ -74,5 +77,4 @@ class PageContext:
             self.service.engine(self.service.models[0].name)
             self.greeting()
         except Exception as error:
-            said = error if isinstance(error, gr.Error) else refusal(error)
-            log.warning("the default model is not ready: %s", said.message)
+            log.warning("the default model is not ready: %s", errors.public_message(error))

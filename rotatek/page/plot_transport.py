@@ -112,12 +112,11 @@ def plotly_source() -> tuple[bytes, bytes]:
 
 def serve_plotly(request: Request) -> Response:
     """The script, for good: its address holds its version."""
-    plain, small = plotly_source()
     headers = {"Cache-Control": f"public, max-age={YEAR_S}, immutable", "Vary": "Accept-Encoding"}
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     if zipped:
         headers["Content-Encoding"] = "gzip"
-    return Response(small if zipped else plain, media_type="text/javascript", headers=headers)
+    return Response(plotly_source()[zipped], media_type="text/javascript", headers=headers)
 
 
 def routes() -> list[Route]:

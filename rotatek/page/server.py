@@ -20,13 +20,14 @@ from rotatek.page import plot_transport, zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
-from rotatek.page.theme import head, theme
 from rotatek.paths import assets
 from rotatek.service.listening import own_uploads, past_proxies
 from rotatek.service.model_list import load_examples, models_on_offer
 from rotatek.service.service import Service
 
 ASSETS: Final = assets()
+FONT: Final = ["ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
+MONO: Final = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
 log = logging.getLogger("rotatek")
 
 FAREWELL_S: Final = 1.0  # for running answers to end and be sent
@@ -48,28 +49,11 @@ def service_here() -> Service:
     return service
 
 
-def app_options(service: Service, routes: Sequence[BaseRoute] = ()) -> dict[str, Any]:
-    """Gradio's `app_kwargs`: the health route beside `routes`, and calm sentences where Gradio
-    itself refuses."""
-
-    def health(request: Request) -> JSONResponse:
-        report = service.health()
-        return JSONResponse(report, 503 if report["status"] == "failed" else 200)
-
-    return {
-        "routes": [Route("/health", health), *routes],
-        "exception_handlers": {503: _busy, OSError: _failed},
-    }
-
-
 def _busy(request: Request, error: Exception) -> JSONResponse:
     """The queue is full. The page shows the sentence only of a 429; programs know the 503."""
-    from_page = request.headers.get("x-gradio-user") == "app"
-    return JSONResponse(
-        {"detail": errors.QueueFull.sentence},
-        429 if from_page else 503,
-        {"Retry-After": str(RETRY_S)},
-    )
+    status = 429 if request.headers.get("x-gradio-user") == "app" else 503
+    said = {"detail": errors.QueueFull.sentence}
+    return JSONResponse(said, status, {"Retry-After": str(RETRY_S)})
 
 
 def _failed(request: Request, error: Exception) -> JSONResponse:
@@ -77,15 +61,9 @@ def _failed(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": errors.public_message(error)}, 507)
 
 
-def guard(service: Service) -> None:
-    """Let this process end in order: on SIGTERM, and when its accelerator is lost."""
-    end_on_signals(service)
-    service.on_lost = leave_for_restart
-
-
-def end_on_signals(service: Service) -> None:
-    """On SIGTERM let running answers end, then leave: by default a container's first process would
-    not hear it."""
+def end_in_order(service: Service) -> None:
+    """Let this process leave when its accelerator is lost, and on SIGTERM after its running answers
+    have ended: by default a container's first process would not hear it."""
 
     def leave(number: int, frame: object) -> None:
         log.info("asked to leave: running answers are ended")
@@ -98,16 +76,41 @@ def end_on_signals(service: Service) -> None:
         os._exit(0)  # an orderly exit would wait for what threads are loading
 
     signal.signal(signal.SIGTERM, leave)
+    service.on_lost = leave_for_restart
+
+
+def theme() -> gr.themes.Base:
+    """One accent, system fonts, so that nothing is fetched; `style.css` has the surfaces."""
+    accent = gr.themes.Color(
+        "#effbf8", "#d3f4ec", "#a8e8da", "#6fd6c2", "#37bda6", "#0ca38a", "#08836f", "#0a6959",
+        "#0c5448", "#0d463d", "#042a25", name="rotatek",
+    )  # fmt: skip
+    return gr.themes.Base(
+        primary_hue=accent, secondary_hue=accent, neutral_hue="slate", radius_size="lg", font=FONT,
+        font_mono=MONO,
+    )  # fmt: skip
+
+
+def head() -> str:
+    """Our scripts, and plotly, which is fetched while the page is being built."""
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("figures.js", "page.js")]
+    return plot_transport.head_links() + "".join(f"<script>{one}</script>" for one in scripts)
 
 
 def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
-    """Bound the page's queue; the settings that an open port needs, however it is served."""
+    """Bound the page's queue; the settings that an open port needs, however it is served: the
+    health route, and calm sentences where Gradio itself refuses."""
+
+    def health(request: Request) -> JSONResponse:
+        report = service.health()
+        return JSONResponse(report, 503 if report["status"] == "failed" else 200)
+
     page.max_threads = THREADS
     page.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return {
         "theme": theme(),
         "css_paths": ASSETS / "style.css",
-        "head": head(ASSETS),
+        "head": head(),
         "footer_links": [],
         "show_error": False,
         "max_file_size": "10mb",
@@ -116,7 +119,10 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "run_history": False,
         "ssr_mode": False,
         "mcp_server": False,
-        "app_kwargs": app_options(service, plot_transport.routes()),
+        "app_kwargs": {
+            "routes": [Route("/health", health), *plot_transport.routes()],
+            "exception_handlers": {503: _busy, OSError: _failed},
+        },
     }
 
 
@@ -153,6 +159,5 @@ def main() -> None:
     for client in ("httpx", "httpx2"):  # gradio asks itself whether it is up, a download each file
         logging.getLogger(client).setLevel(logging.WARNING)
     service = service_here()
-    guard(service)
-    page = prepared(service, renews=not zerogpu.is_here())
-    launch(page, service)
+    end_in_order(service)
+    launch(prepared(service, renews=not zerogpu.is_here()), service)

@@ -28,6 +28,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import CHECKPOINTS, load
 from rotatek.models.assembly import at_hand
 
+Columns = dict[str, Settings]
 log = logging.getLogger("rotatek")
 
 # GPU-seconds of a question: measured on an H200 with 7B and 8B models, rounded up.
@@ -119,14 +120,10 @@ def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
     """
     spaces = importlib.import_module("spaces")
 
-    def duration(
-        source: str, request: Request, columns: dict[str, Settings], stop: StopFlag
-    ) -> int:
+    def duration(source: str, request: Request, columns: Columns, stop: StopFlag) -> int:
         return round(seconds(len(columns), request.max_new_tokens))
 
-    def answer(
-        source: str, request: Request, columns: dict[str, Settings], stop: StopFlag
-    ) -> Iterator[Event]:
+    def answer(source: str, request: Request, columns: Columns, stop: StopFlag) -> Iterator[Event]:
         engine = engines[source]
         if engine.vlm.device.type == "cuda":
             dispatch.self_test(engine.vlm.device)

@@ -45,12 +45,9 @@ class Run:
 
     def recall(self, earlier: "Run") -> None:
         """Take over the measured damage of heads, where the uncompressed answer is the same."""
-        mine, theirs = (next(iter(run.columns.values())) for run in (self, earlier))
-        alike = (self.model, self.question, mine.ids) == (
-            earlier.model,
-            earlier.question,
-            theirs.ids,
-        )
+        alike = all(
+            getattr(self, name) == getattr(earlier, name) for name in ("model", "question")
+        ) and (self.reference.ids == earlier.reference.ids)
         if alike and np.array_equal(self.pixels, earlier.pixels):
             measured = (key for key in earlier.memory if isinstance(key, tuple))
             self.memory |= {key: earlier.memory[key] for key in measured if key[0] == "damage"}
@@ -70,6 +67,11 @@ class Run:
         for column in self.columns.values():
             if column.finished is None:
                 column.take(event)
+
+    @property
+    def reference(self) -> Column:
+        """The uncompressed column."""
+        return next(iter(self.columns.values()))
 
     @property
     def chosen(self) -> Column:

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,8 +49,6 @@ class Service:
         self._stops: dict[str, dict[StopFlag, Run | None]] = {}  # None: waits for a model
         self._closed = False
         self.conversations = SessionStore[Conversation]()
-        self._welcome: Run | None = None
-        self._welcoming = threading.Lock()
 
     def engine(self, name: str) -> Engine:
         """The engine of a model on offer, loaded and warmed up once.
@@ -158,7 +155,6 @@ class Service:
         *,
         talk: bool = False,
         sampling: Sampling = GREEDY,
-        alternatives: int | None = None,
     ) -> Iterator[Run]:
         """The run as it grows, at most once every `REPAINT_S`; the last one is complete.
 
@@ -166,14 +162,13 @@ class Service:
             session: the visitor's; `stop(session)` ends it.
             talk: keep the caches of a complete answer for `follow`.
             sampling: how tokens are chosen; the run says with which seed.
-            alternatives: how many of the likeliest tokens are noted at each step.
 
         Raises:
             UserError: at once, where the question or image is refused.
         """
         if image is None:
             raise errors.ImageMissing
-        sampling = replace(sampling.seeded(), top_logprobs=alternatives)
+        sampling = sampling.seeded()
         request = inputs.make_request(image, question, max_new_tokens, sampling=sampling)
         engine = self.engine(model)
         if self._closed:
@@ -196,7 +191,6 @@ class Service:
         max_new_tokens: int,
         session: str | None,
         sampling: Sampling = GREEDY,
-        alternatives: int | None = None,
     ) -> Iterator[Run]:
         """A further question about the image of `run`, answered from the caches it left.
 
@@ -212,8 +206,7 @@ class Service:
         talk = run.talk and self.conversations.take(session or "", run.talk)
         if talk is None:
             raise errors.ConversationGone
-        sampling = replace(sampling.seeded(), top_logprobs=alternatives)
-        later = run.next(question, max_new_tokens, sampling)
+        later = run.next(question, max_new_tokens, sampling.seeded())
         try:
             engine = self.engine(run.model)
             stop = engine.flag()
@@ -315,21 +308,6 @@ class Service:
         self.conversations.clear()
         for session in tuple(self._stops):
             self.stop(session)
-
-    def welcome(
-        self,
-        image: Picture,
-        question: str,
-        columns: Mapping[str, Settings],
-        alternatives: int | None = None,
-    ) -> Run:
-        """The run that greets every visitor, answered once for all of them; arguments of `ask`."""
-        with self._welcoming:
-            if self._welcome is None:
-                *_, self._welcome = self.ask(
-                    self.models[0].name, image, question, columns, 64, alternatives=alternatives
-                )
-            return self._welcome
 
 
 def _progress_line(label: str, progress: Progress) -> str:

@@ -100,7 +100,7 @@ def test_lines_and_numbers_can_be_read_on_both_grounds_and_on_the_bars() -> None
 def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
     raw = np.zeros((2880, 128), dtype=np.float32)
     raw[1717, 77] = 5.0
-    drawing = keys.draw_raw(raw, top=5.0)
+    drawing, _ = keys.draw_pair(raw, raw, 128)
     shown = drawing.figure.data[0]["z"]
     assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
     assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1

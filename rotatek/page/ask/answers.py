@@ -58,7 +58,7 @@ def _is_smaller(column: Column) -> bool:
 
 def note(run: Run) -> str:
     """One calm sentence where the uncompressed answer of a finished run is doubted, or none."""
-    done = next(iter(run.columns.values())).finished
+    done = run.reference.finished
     if done is None or not done.new_tokens or run.stopped:
         return ""
 

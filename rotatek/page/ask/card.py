@@ -41,6 +41,12 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
     length = "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
     verdict, sentence = judged(column, run)
     kind = f' data-verdict="{verdict}"' if verdict else ""
+    first = run.reference
+    parts = (
+        ""
+        if column is first or not (column.finished and first.finished)
+        else parting(column, first)
+    )
     return (
         f'<article class="rk-card" data-column="{title}" data-state="{"done" if done else "live"}" '
         f'style="--c: {escape(column.method.colour, quote=True)}">'
@@ -50,7 +56,7 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
         f'{_earlier(column, run)}<div class="rk-answer" tabindex="0" role="group" '
         f'aria-label="{title}: the answer" data-length="{length}">{_answer(column)}</div>'
         f'<p class="rk-verdict"{kind}>{escape(sentence)}</p>'
-        f"{_parting(column, run)}{_held(column)}{_figures(column, run, on_cpu)}</article>"
+        f"{parts}{_held(column)}{_figures(column, run, on_cpu)}</article>"
     )
 
 
@@ -103,7 +109,7 @@ def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
     cut = f", cut at {run.max_new_tokens} tokens" if is_cut(column, run) else ""
     if column.title == UNCOMPRESSED:
         return None, f"The reference{cut}"
-    reference = next(iter(run.columns.values()))
+    reference = run.reference
     if column.finished is None or reference.finished is None:
         return None, "Stopped" if run.stopped else ""
     found = compare(column.finished.answer, reference.finished.answer)
@@ -137,24 +143,31 @@ def live_bytes(column: Column) -> tuple[int, int]:
     return (0, 0) if filled is None else (filled.kv_bytes, filled.kv_bytes_full)
 
 
-def _parting(column: Column, run: Run) -> str:
-    """Where a compressed answer parts from the uncompressed one, once both are complete."""
-    reference = next(iter(run.columns.values()))
-    if column is reference or column.finished is None or reference.finished is None:
-        return ""
-    return parting(column, reference)
-
-
 def _figures(column: Column, run: Run, on_cpu: bool) -> str:
     """What ran, the parts of the fidelity, and the column's times: closed until opened."""
-    said = [_ran(column, next(iter(run.columns.values())))]
+    said = [_ran(column, run.reference)]
     if column.title != UNCOMPRESSED and column.same:
         said += [reading(column), FIDELITY]
     said += [column.missed, CPU_NOTE if on_cpu else ""]
     words = "".join(f"<p>{escape(text)}</p>" for text in said if text)
+    filled, badges = (
+        column.prefilled,
+        [("nominal", "nominal KV", "…", ""), ("", "prefill", "…", "")],
+    )
+    if filled is not None:
+        detail, ms = "question only" if len(run.turns) > 1 else "", f"{filled.prefill_ms:.0f} ms"
+        badges = [
+            ("nominal", "nominal KV", percent(filled.nominal_kv), "visual part"),
+            ("prefill", "prefill", ms, detail),
+        ]
+    shown = "".join(
+        f'<div data-badge="{key}"><dt>{name}</dt><dd>{value}{detail and f"<small>{detail}</small>"}'
+        "</dd></div>"
+        for key, name, value, detail in badges
+    )
     return (
         '<details class="rk-why"><summary>Figures</summary>'
-        f'<dl class="rk-badges">{_badges(column, len(run.turns))}</dl>{words}</details>'
+        f'<dl class="rk-badges">{shown}</dl>{words}</details>'
     )
 
 
@@ -170,18 +183,3 @@ def _ran(column: Column, reference: Column) -> str:
     own = reference.finished
     beside = "" if own is None else f", uncompressed {own.decode_ms_per_token:.1f}"
     return f"{size(full)} became {size(held)}; {KERNELS[filled.attention]}; {ms}{beside}."
-
-
-def _badges(column: Column, turn: int) -> str:
-    filled = column.prefilled
-    if filled is None:
-        return "".join(_badge(name, "…") for name in ("nominal KV", "prefill"))
-    detail = "question only" if turn > 1 else ""
-    return _badge("nominal KV", percent(filled.nominal_kv), "visual part", "nominal") + _badge(
-        "prefill", f"{filled.prefill_ms:.0f} ms", detail, "prefill"
-    )
-
-
-def _badge(name: str, value: str, detail: str = "", key: str = "") -> str:
-    small = f"<small>{escape(detail)}</small>" if detail else ""
-    return f'<div data-badge="{key}"><dt>{escape(name)}</dt><dd>{escape(value)}{small}</dd></div>'

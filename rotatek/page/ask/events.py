@@ -20,7 +20,6 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page import markup
 from rotatek.page.ask import answers
-from rotatek.page.ask.parting import TOP
 from rotatek.page.ask.settings import columns_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, in_order, refusal
 from rotatek.page.form import sampling_of, settings_of
@@ -48,7 +47,7 @@ class AskEvents:
         service, model = self.context.service, asked["model"]
         asking = partial(
             service.ask, model, asked["image"], asked["question"], columns,
-            asked["max_new_tokens"], session, talk=True, alternatives=TOP,
+            asked["max_new_tokens"], session, talk=True,
             sampling=sampling_of(asked.get("temperature"), asked.get("seed")),
         )  # fmt: skip
         return self._stream(asking, "Looking at the image…", service.loading(model, session))
@@ -85,7 +84,7 @@ class AskEvents:
             raise ConversationGone
         asking = partial(
             self.context.service.follow, run, follow_text, max_new_tokens, session,
-            sampling_of(temperature, seed), TOP,
+            sampling_of(temperature, seed),
         )  # fmt: skip
         return self._stream(asking, "Going on from the kept caches…")
 

@@ -9,7 +9,6 @@ from rotatek.engine.column import Column
 from rotatek.engine.events import Likely
 from viz.theme import percent
 
-TOP: Final = 3  # likeliest tokens that are shown of a step
 BEFORE: Final = 2  # steps that are shown before the one where answers part
 END: Final = "the end"
 

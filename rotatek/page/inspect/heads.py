@@ -1,5 +1,6 @@
 """Which heads did the harm, and what if one was left whole: the questions that Look inside asks."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
@@ -8,13 +9,14 @@ from typing import Any, Final
 import gradio as gr
 import numpy as np
 
+from rotatek import errors
 from rotatek.engine.engine import Engine
-from rotatek.errors import DamageElsewhere, Stopped
+from rotatek.errors import Stopped
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.page import markup, plot_transport
 from rotatek.page.ask.settings import MOST_HEADS, boxes
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, refusal
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.events import view_of
 from rotatek.page.page_context import PageContext
@@ -51,39 +53,35 @@ class HeadEvents:
             return
         layers = range(len(view.trace.layers))
         found, total = view.damage, sum(map(view.trace.heads, layers))
-        idle: Shown = {
+        said = ""
+        if int(np.isfinite(found).sum()) < total:
+            yield {
+                "damage_row": gr.update(visible=True), "measure": gr.update(interactive=False),
+                "damage_stop": gr.update(interactive=True), "damage_said": _progress(0, total),
+            }  # fmt: skip
+            try:
+                for one, count in self._heads(view, session):
+                    found[one.layer, one.head] = one.kl
+                    if one.head + 1 == view.trace.heads(one.layer) and count < total:
+                        yield shown_damage(view, _progress(count, total))
+            except Stopped as stopped:
+                said = markup.line(stopped.message)
+            except Exception as error:
+                said = markup.line(errors.public_message(error), whole=True)
+        yield shown_damage(view, said) | {
             "measure": gr.update(interactive=True), "damage_stop": gr.update(interactive=False)
         }  # fmt: skip
-        said = ""
-        try:
-            if int(np.isfinite(found).sum()) < total:
-                yield {
-                    "damage_row": gr.update(visible=True), "measure": gr.update(interactive=False),
-                    "damage_stop": gr.update(interactive=True), "damage_said": _progress(0, total),
-                }  # fmt: skip
-                yield from self._measured(view, found, total, session)
-        except Stopped as stopped:
-            said = markup.line(stopped.message)
-        except Exception as error:
-            said = markup.line(str(refusal(error).message), whole=True)
-        yield idle | shown_damage(view, said)
 
-    def _measured(
-        self, view: drawings.View, found: np.ndarray, total: int, session: str | None
-    ) -> Iterator[Shown]:
-        """Fill `found`; the map after every layer."""
+    def _heads(self, view: drawings.View, session: str) -> Iterator[tuple[Any, int]]:
+        """Each head's damage, and how many are known with it."""
         first, method = view.run.turns[0], view.method.of_paper()
-        service = self.context.service
-        engine = service.engine(first.model)
+        engine = self.context.service.engine(first.model)
         if type(engine) is not Engine or not isinstance(method, RotateK):
-            raise DamageElsewhere
-        answer = next(iter(first.columns.values())).ids[:TOKENS]
+            raise errors.DamageElsewhere
         request = make_request(first.pictures, first.question)
-        with service.stoppable(engine, f"{session}/damage") as stop:
-            for count, one in enumerate(engine.damage(request, method, answer, stop), 1):
-                found[one.layer, one.head] = one.kl
-                if one.head + 1 == view.trace.heads(one.layer) and count < total:
-                    yield shown_damage(view, _progress(count, total))
+        with self.context.service.stoppable(engine, f"{session}/damage") as stop:
+            measured = engine.damage(request, method, first.reference.ids[:TOKENS], stop)
+            yield from zip(measured, itertools.count(1))
 
     def stop(self, session: str = "") -> None:
         """End the measurement within one head."""

@@ -32,11 +32,6 @@ def titles() -> dict[str, str]:
     return {**TITLES, **mask_frames()}
 
 
-def frame_rows() -> list[list[str]]:
-    """The figures of one head, row by row; a mask for every method that leaves channels out."""
-    return [["raw", "rotated"], *rows_of(list(mask_frames())), ["spectrum", "scores"]]
-
-
 def budget_part() -> gr.HTML:
     """The frame of the figure that shows where the bytes of every column are."""
     return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
@@ -75,7 +70,8 @@ def add_inspection(widgets: Widgets) -> None:
         widgets["what_if"] = gr.CheckboxGroup(
             [], label="A further column: what if", visible=False, elem_id="what-heads"
         )
-    sheet(titles(), frame_rows(), "figures")
+    masks = rows_of(list(mask_frames()))
+    sheet(titles(), [["raw", "rotated"], *masks, ["spectrum", "scores"]], "figures")
     with gr.Row(elem_id="scrub"):
         widgets["step"] = slider("Token of the answer", "step", 0, 1, 0, min_width=180)
         widgets["said"] = gr.HTML(marked_answer([], [0], 0), elem_id="said")
