@@ -65,8 +65,7 @@ class Style(Protocol):
 
     Attributes:
         label: its name as the literature writes it.
-        title: of the figure that shows its mask; may be empty.
-        reading: what to see in that mask; may be empty.
+        reading: what to see in its mask; may be empty.
         colour: "#rrggbb", at least 3:1 against white and the page's dark ground.
         marker: a plotly symbol, so that colour is never the only difference.
         dash: a plotly line style.
@@ -75,8 +74,6 @@ class Style(Protocol):
 
     @property
     def label(self) -> str: ...
-    @property
-    def title(self) -> str: ...
     @property
     def reading(self) -> str: ...
     @property
@@ -94,7 +91,6 @@ class PlainStyle:
     """A `Style` made from values, in ink by default; attributes as there."""
 
     label: str
-    title: str = ""
     reading: str = ""
     colour: str = INK
     marker: str = "x"

@@ -45,6 +45,11 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         service.stop(session)
         collected.leave(session)
 
+    presence = Presence(leave, context.grace_s)
+
+    def lost(request: gr.Request) -> None:
+        presence.lost(request.session_hash or "")
+
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         gr.HTML(markup.masthead(), elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts"):
@@ -66,8 +71,11 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
         changed = wire_heads(HeadEvents(context), widgets)
         finished = wire_asking(page, events, widgets, changed)
         wire_inspect(widgets, finished)
-        wire_presence(page, Presence(leave, context.grace_s), widgets)
         wire_export(ExportEvents(context), widgets, finished[0])
+        # an open page presses this every half minute (`assets/page.js`)
+        widgets["here"] = gr.Button("Here", elem_id="here", elem_classes="rk-unseen")
+        widgets.listen(widgets["here"].click, presence.here, **AT_ONCE)
+        page.unload(lost)
     return page
 
 
@@ -105,14 +113,3 @@ class Presence:
             self._look_later(session, self.grace_s - silent)
         elif self._heard.pop(session, None) is not None:
             self._free(session)
-
-
-def wire_presence(page: gr.Blocks, presence: Presence, widgets: Widgets) -> None:
-    """An open page presses a hidden button every half minute (`assets/page.js`)."""
-    widgets["here"] = gr.Button("Here", elem_id="here", elem_classes="rk-unseen")
-    widgets.listen(widgets["here"].click, presence.here, **AT_ONCE)
-
-    def lost(request: gr.Request) -> None:
-        presence.lost(request.session_hash or "")
-
-    page.unload(lost)

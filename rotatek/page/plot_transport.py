@@ -19,7 +19,6 @@ import numpy as np
 import plotly
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from viz import Drawing
 
@@ -117,13 +116,3 @@ def serve_plotly(request: Request) -> Response:
     if zipped:
         headers["Content-Encoding"] = "gzip"
     return Response(plotly_source()[zipped], media_type="text/javascript", headers=headers)
-
-
-def routes() -> list[Route]:
-    """What the page's server answers besides Gradio's own addresses."""
-    return [Route(f"/{PLOTLY_URL}", serve_plotly, methods=["GET"])]
-
-
-def head_links() -> str:
-    """The tag that fetches plotly while the page is being built; `figures.js` runs it."""
-    return f'<link id="rk-plotly" rel="preload" as="script" href="./{PLOTLY_URL}">'

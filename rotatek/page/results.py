@@ -62,7 +62,7 @@ def style_of(setting: str) -> Style:
     for kind in (*CHANNELS.values(), *TOKENS.values()):
         if kind.label in setting:
             rotates = getattr(kind, "rotates", False)
-            return PlainStyle(kind.label, "", "", kind.colour, kind.marker, kind.dash, rotates)
+            return PlainStyle(kind.label, "", kind.colour, kind.marker, kind.dash, rotates)
     return PlainStyle(setting)
 
 

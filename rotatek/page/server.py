@@ -16,10 +16,11 @@ from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
 from rotatek.engine.recovery import leave_for_restart
-from rotatek.page import plot_transport, zerogpu
+from rotatek.page import zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
+from rotatek.page.plot_transport import PLOTLY_URL, serve_plotly
 from rotatek.paths import assets
 from rotatek.service.listening import own_uploads, past_proxies
 from rotatek.service.model_list import load_examples, models_on_offer
@@ -92,9 +93,11 @@ def theme() -> gr.themes.Base:
 
 
 def head() -> str:
-    """Our scripts, and plotly, which is fetched while the page is being built."""
+    """Our scripts, and plotly, which is fetched while the page is being built; `figures.js` runs
+    it."""
+    fetched = f'<link id="rk-plotly" rel="preload" as="script" href="./{PLOTLY_URL}">'
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("figures.js", "page.js")]
-    return plot_transport.head_links() + "".join(f"<script>{one}</script>" for one in scripts)
+    return fetched + "".join(f"<script>{one}</script>" for one in scripts)
 
 
 def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
         "ssr_mode": False,
         "mcp_server": False,
         "app_kwargs": {
-            "routes": [Route("/health", health), *plot_transport.routes()],
+            "routes": [Route("/health", health), Route(f"/{PLOTLY_URL}", serve_plotly)],
             "exception_handlers": {503: _busy, OSError: _failed},
         },
     }

@@ -113,12 +113,11 @@ class LentEngine(Engine):
             yield Failed(errors.GpuNotLent())
 
 
-def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
-    """A generator function that answers on a borrowed GPU, from engines by source.
-
-    `engines` may be filled later, but before the page is served: workers inherit it.
-    """
-    spaces = importlib.import_module("spaces")
+def maker() -> Callable[[str], Engine]:
+    """How this Space makes engines: the embedded models run on its own processor, which uses no
+    quota, the others on borrowed GPUs. All are made before the page is served: workers inherit
+    them."""
+    engines: dict[str, Engine] = {}
 
     def duration(source: str, request: Request, columns: Columns, stop: StopFlag) -> int:
         return round(seconds(len(columns), request.max_new_tokens))
@@ -129,14 +128,7 @@ def lend(engines: Mapping[str, Engine]) -> Callable[..., Iterator[Event]]:
             dispatch.self_test(engine.vlm.device)
         yield from Engine.compare(engine, request, columns, stop)
 
-    return spaces.GPU(duration=duration)(answer)
-
-
-def maker() -> Callable[[str], Engine]:
-    """How this Space makes engines: the embedded models run on its own processor, which uses no
-    quota, the others on borrowed GPUs."""
-    engines: dict[str, Engine] = {}
-    lent = lend(engines)
+    lent = importlib.import_module("spaces").GPU(duration=duration)(answer)
 
     def make(source: str) -> Engine:
         known = CHECKPOINTS.get(source)

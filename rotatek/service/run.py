@@ -94,16 +94,9 @@ class Run:
         """The turn that follows, of which nothing has happened yet."""
         columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
         return Run(
-            columns,
-            self.pixels,
-            question,
-            self.model,
-            max_new_tokens,
-            memory=self.memory,
-            previous=self,
-            pictures=self.pictures,
-            sampling=sampling,
-        )
+            columns, self.pixels, question, self.model, max_new_tokens, memory=self.memory,
+            previous=self, pictures=self.pictures, sampling=sampling,
+        )  # fmt: skip
 
 
 def start(
