@@ -36,9 +36,18 @@ class CompressedLayer(CacheLayerMixin):
         self.index = index
         self.rows = rows  # logical rows of the prompt, padding included
         self.logical = 0
-        self.store: Store | None = None
+        self._made: Store | None = None
         self.text: TextBuffer | None = None
         self.span: WindowPositions | None = None  # of its tokens, if its attention has a window
+
+    @property
+    def store(self) -> Store | None:
+        """Its visual tokens, or None where it has none."""
+        return self._made
+
+    @store.setter
+    def store(self, store: Store | None) -> None:
+        self._made = store
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to allocate before prefill."""

@@ -1,5 +1,6 @@
 """Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from rotatek.cache.output_metric import output_metric
 from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
+from rotatek.methods.channels.store import Store
 from rotatek.methods.tokens.base import TokenPruner
 
 
@@ -33,6 +35,9 @@ class PrefillCompressor:
     """The compression of one cache's layers, and those that wait for it.
 
     unfinished: some layers are taken, and more may come.
+
+    The logits of a prompt need no compressed layer, so what waits behind its pass is compressed
+    when a store is first read, or by `finish`.
     """
 
     method: ChannelMethod
@@ -42,6 +47,8 @@ class PrefillCompressor:
     waiting: list[tuple[CompressedLayer, LayerStates]] = field(default_factory=list)
     unfinished: bool = False
     real: Tensor | None = None  # [B, T] bool: a further call's tokens that are no padding
+    modes: tuple[bool, bool] = False, False  # of the prompt's pass: inference, gradients
+    guard: Any = field(default_factory=threading.RLock)  # forks may be made in several threads
 
     def take(self, layer: CompressedLayer, states: LayerStates, seen: LayerStates) -> None:
         """Compress one layer's visual tokens, now or with later ones.
@@ -61,10 +68,22 @@ class PrefillCompressor:
         if most is not None and sum(own.keys.nbytes for _, own in self.waiting) >= most:
             self._compress()
 
-    def finish(self) -> None:
-        """A prompt's own work is queued: compress what waits."""
-        self._compress()
+    def end(self) -> None:
+        """A prompt's own work is queued."""
+        self.modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.unfinished, self.recorder = False, None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a prompt has been read, and some of its layers are still to be compressed."""
+        return bool(self.waiting) and not self.unfinished
+
+    def finish(self) -> None:
+        """Compress what waits behind a prompt, as its own pass would."""
+        if self.waits:
+            inference, gradients = self.modes
+            with self.guard, torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+                self._compress()
 
     def forget(self) -> None:
         """Nothing of a prefill that broke off is completed."""
@@ -72,8 +91,11 @@ class PrefillCompressor:
         self.unfinished = False
 
     def _compress(self) -> None:
+        if not self.waiting:
+            return
         layers = [states for _, states in self.waiting]
-        stores = self.method.compress_together(layers) if layers else ()
+        with torch.autocast(layers[0].keys.device.type, enabled=False):  # as where they are filled
+            stores = self.method.compress_together(layers)
         for (layer, _), store in zip(self.waiting, stores, strict=True):
             layer.store = store
         self.waiting.clear()
@@ -88,6 +110,16 @@ class PlannedLayer(CompressedLayer):
         self.first = True  # whether the present rows are a prompt's
         # What each of some further rows sees, where a window moves and later layers borrow it.
         self.each: list[tuple[Visual | None, Text]] = []
+
+    @property
+    def store(self) -> Store | None:
+        """Its visual tokens, which are compressed now if they still wait for that."""
+        self.filling.finish()
+        return self._made
+
+    @store.setter
+    def store(self, store: Store | None) -> None:
+        self._made = store
 
     def begin(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a prompt."""

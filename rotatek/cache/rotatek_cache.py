@@ -195,6 +195,7 @@ class RotateKCache(RewindableCache):
                 "prompt again."
             )
         if self._filled:
+            self.finish()
             several = ids if ids is not None and ids.shape[1] > 1 else None
             if several is not None and is_one_of(several, self._visual).any():
                 raise ModeUnsupported(
@@ -287,21 +288,19 @@ class RotateKCache(RewindableCache):
         )
 
     def end(self) -> None:
-        """The prefill is over, if this was one."""
-        self.finish()
+        """The prefill is over, if this was one. What it leaves to be compressed waits until it is
+        needed: for `finish`, a further call, or anything that reads the stores."""
+        key_layers(self)[0].filling.end()
         self.plan.end()
 
     def finish(self) -> None:
-        """All of a prefill's own work is queued: complete the stores."""
-        filling = key_layers(self)[0].filling
-        if filling.unfinished:
-            with torch.autocast(self.device.type, enabled=False):  # as where layers are filled
-                filling.finish()
+        """Complete the stores."""
+        key_layers(self)[0].filling.finish()
 
     @property
-    def device(self) -> torch.device:
-        """That of the last layer's text."""
-        return key_layers(self)[-1].text.lengths.device
+    def waits(self) -> bool:
+        """Whether the prompt has been read, and some of it is still to be compressed."""
+        return bool(key_layers(self)[0].filling.waits)
 
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""

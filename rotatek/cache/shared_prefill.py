@@ -83,7 +83,6 @@ class SharedPrefill(AttendingCache):
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         self._members = members
-        self._timed = timed
         watches = self._watches if timed else None
         shared = (
             _SharedLayer(number, plan, layers, watches)
@@ -97,12 +96,11 @@ class SharedPrefill(AttendingCache):
         )
 
     def end(self) -> None:
-        """The prefill is over: complete every member, and give it a copy of the states."""
-        for own, cache in zip(self._watches, self._members, strict=True):
-            if isinstance(cache, RotateKCache):
-                with _watch(own if self._timed else None, cache.device):
-                    cache.finish()
+        """The prefill is over for every member, which gets a copy of the states."""
         self.plan.end()
+        for cache in self._members:
+            if isinstance(cache, RotateKCache):
+                cache.end()
         for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
             for layer in theirs:
                 restore(layer, state_of(own))

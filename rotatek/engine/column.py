@@ -9,7 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
+from rotatek.engine.events import (
+    Event,
+    Failed,
+    Finished,
+    Likely,
+    Prefilled,
+    Restarted,
+    Stored,
+    Token,
+)
 from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
@@ -52,6 +61,7 @@ class Column:
     likely: list[tuple[Likely, ...]] = field(default_factory=list)  # as `Token.likely`
     diverged_at: int | None = None  # index into `pieces`
     prefilled: Prefilled | None = None
+    kv_bytes: int | None = None  # live, once its prompt is compressed; then at its end
     finished: Finished | None = None
     failure: str | None = None
 
@@ -81,6 +91,8 @@ class Column:
         """Fold one engine event into the column."""
         if isinstance(event, Prefilled):
             self.prefilled = event
+        elif isinstance(event, Stored):
+            self.kv_bytes = event.kv_bytes
         elif isinstance(event, Token):
             if event.divergent and self.diverged_at is None:
                 self.diverged_at = len(self.pieces)
@@ -90,7 +102,7 @@ class Column:
             self.likely.append(event.likely)
             self.ids.append(event.token_id)
         elif isinstance(event, Finished):
-            self.finished = event
+            self.finished, self.kv_bytes = event, event.metrics.get("kv_bytes")
         elif isinstance(event, Failed):
             self.failure = event.message
 

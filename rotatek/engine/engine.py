@@ -20,12 +20,14 @@ from PIL import Image
 
 from kernels import dispatch
 from rotatek.bridge.attention import StopFlag, watched
+from rotatek.cache.device_timing import Stopwatch
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
 from rotatek.engine.conversation import Conversation, check_room, feed_follow_up, turn_of
 from rotatek.engine.damage import Damage, damages
 from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
-from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted
+from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
 from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill, forked
 from rotatek.engine.scheduler import Scheduler
@@ -179,11 +181,9 @@ class Engine:
                     break
                 for column in group:
                     yield prefilled_event(self.vlm, column, prompt, reused=reused)
-            lease.resize(self._held(running, request.max_new_tokens))
-            alive = self._join(running)
-            while alive:
-                for column in list(alive):
-                    yield self._next(column, running[0], alive, prompt)
+            whole = self.vlm.full_bytes(prompt.ids.shape[1] + request.max_new_tokens)
+            lease.resize(len(running) * whole)  # until they are compressed
+            yield from self._said(running, prompt, lease)
             if conversation is not None and not (stop is not None and stop.is_set()):
                 conversation.hold(running, prompt, lease)
                 running, lease = [], None
@@ -229,9 +229,9 @@ class Engine:
         shares = sum(settings.nominal_kv for settings in columns.values())
         return round(len(columns) * text + shares * self.vlm.full_bytes(visual, states=0))
 
-    def _held(self, columns: list[Sequence], new_tokens: int) -> int:
+    def _held(self, columns: list[Sequence]) -> int:
         """Bytes that caches take once their answers are as long as they may be."""
-        room = len(columns) * self.vlm.full_bytes(new_tokens, states=0)
+        room = sum(self.vlm.full_bytes(column.limit, states=0) for column in columns)
         return room + sum(column.bytes().total for column in columns)
 
     def _failed(self, failure: Exception) -> Failed:
@@ -287,12 +287,7 @@ class Engine:
                 column.choose_by(self.scheduler.choice, sampling, prompt.ids)
                 column.start(logits, max_new_tokens, stop, watched=not self.graphs)
                 yield prefilled_event(self.vlm, column, prompt)
-            if conversation.lease is not None:
-                conversation.lease.resize(self._held(conversation.columns, max_new_tokens))
-            alive = self._join(conversation.columns)
-            while alive:
-                for column in list(alive):
-                    yield self._next(column, conversation.columns[0], alive, prompt)
+            yield from self._said(conversation.columns, prompt, conversation.lease)
             answered = not (stop is not None and stop.is_set())
             if answered:
                 conversation.hold(conversation.columns, prompt, conversation.lease)
@@ -454,34 +449,57 @@ class Engine:
         for column in group:
             source, ms = filled[column.settings]
             column.prefill_ms += ms
-            if column is not source:
-                column.cache = forked(source.cache)
+            column.cache = source.cache  # of which further draws get copies, see `_pack`
             column.choose_by(self.scheduler.choice, request.sampling, prompt.ids)
             # a graph's replay shows no queries
             column.start(logits, request.max_new_tokens, stop, watched=not self.graphs)
         return True
 
-    def _next(
-        self, column: Sequence, reference: Sequence, alive: list[Sequence], prompt: Prompt
-    ) -> Event:
-        """The next token of a column, or its figures: then it is no longer `alive`."""
-        sampled = self.scheduler.next(column)
-        if sampled is not None and sampled.token not in self.vlm.stop_ids:
-            return token_event(self.vlm, column, reference, sampled)
-        alive.remove(column)
-        stopped = column.stop is not None and column.stop.is_set()
-        return finished_event(self.vlm, column, reference, prompt, stopped)
-
-    def _join(self, columns: list[Sequence]) -> list[Sequence]:
-        """Let filled columns answer, except those whose prefill was stopped. All of them, in the
-        form that `_next` takes."""
+    def _said(
+        self, columns: list[Sequence], prompt: Prompt, lease: MemoryReservation | None
+    ) -> Iterator[Event]:
+        """Tokens and figures of columns that have read a question, except those whose prefill was
+        stopped: each one's first token, then its size once it is compressed, and the rest."""
         ready, number = [column for column in columns if not column.ended], self.scheduler.request()
         for column in ready:
             column.request = number
             column.first = None if column is columns[0] else columns[0]
         if ready:
-            self.scheduler.join(ready)
-        return list(columns)
+            self.scheduler.start(ready)
+        alive, packed = list(columns), False
+        while alive:
+            for column in list(alive):
+                sampled = self.scheduler.next(column)
+                if sampled is not None and sampled.token not in self.vlm.stop_ids:
+                    yield token_event(self.vlm, column, columns[0], sampled)
+                    continue
+                if not packed:
+                    yield self._pack(column, columns)
+                alive.remove(column)
+                stopped = column.stop is not None and column.stop.is_set()
+                yield finished_event(self.vlm, column, columns[0], prompt, stopped)
+            if not packed:
+                stored = [self._pack(column, columns) for column in alive]
+                if lease is not None:
+                    lease.resize(self._held(columns))
+                self._join([column for column in alive if not column.ended])
+                yield from stored
+            packed = True
+
+    def _pack(self, column: Sequence, columns: list[Sequence]) -> Stored:
+        """Compress what a column's prefill has left, for which its first token does not wait."""
+        if isinstance(column.cache, RotateKCache) and column.cache.waits:
+            with self.scheduler.prefill(None, packing=True), Stopwatch(self.vlm.device) as watch:
+                column.cache.finish()
+            column.prefill_ms += 1000 * watch.seconds
+        if column.draw and any(one.cache is column.cache for one in columns if one is not column):
+            column.cache = forked(column.cache)
+        return Stored(column.name, column.bytes().total)
+
+    def _join(self, columns: list[Sequence]) -> None:
+        """Let columns whose caches are complete go on."""
+        if columns:
+            self.scheduler.join(columns)
 
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""

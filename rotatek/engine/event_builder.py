@@ -26,8 +26,8 @@ BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token that is a byte
 def prefilled_event(
     vlm: VisionLanguageModel, column: Sequence, prompt: Prompt, *, reused: bool = False
 ) -> Prefilled:
-    """A column whose cache is filled, and not yet in the running batch."""
-    count, tokens = column.bytes(), prompt.ids.shape[1] + column.grown
+    """A column whose prompt is read, and not yet in the running batch."""
+    tokens = prompt.ids.shape[1] + column.grown
     return Prefilled(
         column=column.name,
         prefill_ms=column.prefill_ms,
@@ -35,7 +35,6 @@ def prefilled_event(
         visual_kept=column.plan.visual_kept,
         prompt_tokens=tokens,
         nominal_kv=column.settings.nominal_kv,
-        kv_bytes=count.total,
         kv_bytes_full=vlm.full_bytes(tokens),
         kept=_kept(column, prompt),
         grids=prompt.pixels.grids,

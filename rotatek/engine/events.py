@@ -23,9 +23,8 @@ class Queued:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """A column's cache is filled. nominal_kv: share of the visual cache as the paper counts it;
-    prompt_tokens: all that the cache has read; kv_bytes: live storages; kv_bytes_full: an
-    uncompressed cache of the same tokens;
+    """A column's prompt is read. nominal_kv: share of the visual cache as the paper counts it;
+    prompt_tokens: all that the cache has read; kv_bytes_full: an uncompressed cache of these;
     kept: [visual_tokens] bool in reading order, or None where every token stayed;
     grids: rows and columns of each image's visual tokens, empty if unknown;
     attention: "triton" or "reference";
@@ -37,12 +36,19 @@ class Prefilled:
     visual_kept: int
     prompt_tokens: int
     nominal_kv: float
-    kv_bytes: int
     kv_bytes_full: int
     kept: NDArray[np.bool_] | None
     grids: tuple[Grid, ...]
     attention: str
     reused: bool = False
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A column's cache is compressed, which no first token waits for. kv_bytes: live storages."""
+
+    column: str
+    kv_bytes: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Failed:
         return self.error.message
 
 
-Event = Queued | Prefilled | Token | Finished | Restarted | Failed
+Event = Queued | Prefilled | Stored | Token | Finished | Restarted | Failed
 
 
 @dataclass(frozen=True)

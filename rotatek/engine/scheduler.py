@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
@@ -81,14 +81,17 @@ class Scheduler:
     # -- what an engine calls ------------------------------------------------------------------
 
     @contextmanager
-    def prefill(self, stop: StopFlag | None) -> Iterator[None]:
+    def prefill(self, stop: StopFlag | None, *, packing: bool = False) -> Iterator[None]:
         """The device, for a vision tower or a prefill: one at a time, between steps or parallel to
-        them. A processor's cores are divided instead."""
+        them. A processor's cores are divided instead. `packing` of what a prefill has left waits
+        for no other one, which would fill memory with more of that."""
+        turn = self._prefills if self.cores is None else self.cores.prompts
+        first = nullcontext() if packing else turn
         if self.cores is not None:
-            with self.cores.prompts, self.cores.work(), stoppable(stop, self.cores.share):
+            with first, self.cores.work(), stoppable(stop, self.cores.share):
                 yield
         else:
-            with self._prefills, self._turns:
+            with first, self._turns:
                 steps = YieldToDecode(self._turns, self._patience, Pace(self.device))
                 with stoppable(stop, steps.checkpoint):
                     yield
@@ -107,21 +110,27 @@ class Scheduler:
             self._requests += 1
             return self._requests
 
-    def join(self, sequences: list[Sequence]) -> None:
-        """Let filled caches answer. Their first tokens are ready at once.
-
-        Raises:
-            RuntimeError: where memory is missing; nothing has joined then.
-        """
+    def start(self, sequences: list[Sequence]) -> None:
+        """Choose the first tokens of filled caches, which are ready at once."""
         logits = torch.cat([one.logits for one in sequences if one.logits is not None])
         places = list(range(len(sequences)))
         picks = chosen(sequences, places, logits, self.choice, 0.0)  # no row waits for these
         for one in sequences:
             one.logits = None
         with self._turns:
-            self._land()
             self.counters.prefills += len(sequences)
             self._hand_out(sequences, picks)
+
+    def join(self, sequences: list[Sequence]) -> None:
+        """Let filled caches answer, which are started if they have not been.
+
+        Raises:
+            RuntimeError: where memory is missing; nothing has joined then.
+        """
+        if fresh := [sequence for sequence in sequences if sequence.logits is not None]:
+            self.start(fresh)
+        with self._turns:
+            self._land()
             self._admit([sequence for sequence in sequences if not sequence.ended])
 
     def next(self, sequence: Sequence) -> SampledToken | None:

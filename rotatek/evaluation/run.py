@@ -26,7 +26,7 @@ from rotatek.engine import recovery
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted
+from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
 from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill
 from rotatek.engine.sequences import Sequence as Column
 from rotatek.engine.store_tensors import taken_apart
@@ -56,14 +56,14 @@ class EvaluationEngine(Engine):
         super().__init__(vlm, limits=limits)
         self._waiting: WeakKeyDictionary[Cache, list[Store]] = WeakKeyDictionary()
 
-    def _join(self, columns: list[Column]) -> list[Column]:
+    def _join(self, columns: list[Column]) -> None:
         for cache in (column.cache for column in columns):
             stores = [layer.store for layer in key_layers(cache)] if _is_apart(cache) else []
             if stores:
                 self._waiting[cache] = stores
                 for layer, store in zip(key_layers(cache), stores, strict=True):
                     layer.store = Store(store.read())
-        return super()._join(columns)
+        super()._join(columns)
 
     def put_back(self, conversation: Conversation) -> None:
         """Give the stores that waited back to a conversation's caches, whose rows have answered."""
@@ -328,6 +328,7 @@ class Run:
             UserError: where it failed, `OutOfMemory` where it would be tried with less.
         """
         filled: dict[str, Prefilled] = {}
+        held: dict[str, int] = {}
         said: dict[str, Finished] = {}
         assert isinstance(events, Generator)
         with closing(events):
@@ -338,6 +339,8 @@ class Run:
                     raise OutOfMemory
                 if isinstance(event, Prefilled):
                     filled[event.column] = event
+                elif isinstance(event, Stored):
+                    held[event.column] = event.kv_bytes
                 elif isinstance(event, Finished):
                     said[event.column] = event
         if self._stop.is_set():
@@ -346,7 +349,7 @@ class Run:
         return [
             Answer(
                 self.model, question.split, question.id, name, turn, one.answer,
-                question.score(one.answer), one.answer == reference, filled[name].kv_bytes,
+                question.score(one.answer), one.answer == reference, held[name],
                 filled[name].kv_bytes_full, self._whole_tokens(filled[name]),
             )
             for name, one in said.items()

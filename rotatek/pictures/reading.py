@@ -140,6 +140,7 @@ class PictureReader:
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         behind = torch.tensor([tail], device=vlm.device)
         fill(vlm, embedded, plan, [cache], timed=False, aside=behind)
+        cache.finish()  # while the device is ours
         cache.notes = PictureNotes(
             embedded.next_position,
             length,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from rotatek.engine.events import Event, Prefilled, Token
+from rotatek.engine.events import Event, Prefilled, Stored, Token
 
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0)
 
@@ -53,8 +53,9 @@ class RequestMetrics:
         if event.column not in (None, "answer"):
             self.meters.tokens.labels("completion").inc(isinstance(event, Token))
         elif isinstance(event, Prefilled):
-            self._hold(event.kv_bytes)
             self.meters.tokens.labels("visual").inc(event.visual_tokens)
+        elif isinstance(event, Stored):
+            self._hold(event.kv_bytes)
         elif isinstance(event, Token):
             now = time.monotonic()
             if self.latest is None:

@@ -226,7 +226,7 @@ class Reply:
             },
             "visual_tokens": filled.visual_tokens,
             "visual_tokens_kept": filled.visual_kept,
-            "kv_bytes": metrics.get("kv_bytes", filled.kv_bytes),
+            "kv_bytes": column.kv_bytes,
             "kv_bytes_full": metrics.get("kv_bytes_full", filled.kv_bytes_full),
         }
 

@@ -159,7 +159,7 @@ def test_answers_that_were_cut_and_margins_that_were_left_out_are_named(root: Pa
         assert (answers.CUT_NOTE in said()) is cut
     (title, *_) = run.columns
     for grid, trimmed in ((Grid(2, 2), False), (Grid.within(4, 4, (1, 1, 3, 3)), True)):
-        run.take(Prefilled(title, 1.0, 4, 4, 8, 1.0, 480, 1000, None, (grid,), "reference"))
+        run.take(Prefilled(title, 1.0, 4, 4, 8, 1.0, 1000, None, (grid,), "reference"))
         assert (answers.TRIMMED_NOTE in said()) is trimmed
     run.max_new_tokens, run.stopped = 4, True
     assert answers.CUT_NOTE not in said()

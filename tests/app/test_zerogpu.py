@@ -87,7 +87,7 @@ def test_a_worker_answers_as_this_process_would(
     assert len(spaces.workers) == 1, "a worker is kept for the next question"
     assert said(events) == said(again) and set(said(events)) == set(COLUMNS)
     filled = next(e for e in events if isinstance(e, Prefilled) and e.column == "RotateK")
-    assert filled.visual_kept == filled.visual_tokens > 0 and filled.kv_bytes > 0
+    assert filled.visual_kept == filled.visual_tokens > 0
     traced = next(e for e in events if isinstance(e, Finished) and e.trace is not None)
     assert present(traced.trace).shape == (4, 2)
     assert b"torch" not in pickle.dumps(events), "tensors must not leave a worker"

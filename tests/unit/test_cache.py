@@ -3,12 +3,13 @@
 import gc
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.generation import BaseStreamer
 
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_of, decoder_layers
@@ -17,8 +18,12 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.engine.decode import prefill
+from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, bits, rotatek
+from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.rotatek import RotateK
+from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, inputs_of
@@ -115,3 +120,53 @@ def test_metrics_follow_the_weights(picture: Picture) -> None:
     after = output_metric.output_metric(module, torch.empty(1, 2, 1, 32))
     assert before is not None and after is not None
     torch.testing.assert_close(after[0], 2 * before[0])
+
+
+class _Told(BaseStreamer):
+    """Notes when tokens come."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def put(self, value: Tensor) -> None:
+        self.told.append("token")
+
+    def end(self) -> None:
+        self.told.append("end")
+
+
+@pytest.mark.parametrize("settings", [Settings.of(smaller=4), Settings.of(keep_channels=0.25)])
+def test_a_first_token_does_not_wait_for_compression(
+    settings: Settings, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A streamer and a listener have it before any store is there; the answer is the same."""
+    vlm, told = tiny_qwen(), list[str]()
+    request = make_request(picture(120, 90), "what is it?", 6)
+    inputs = inputs_of(vlm, vlm.prompt(request))
+    compress, end = RotateK.compress_together, RotateKCache.end
+
+    def seen(self: RotateK, layers: Sequence[LayerStates]) -> Sequence[Store]:
+        told.append("stores")
+        return compress(self, layers)
+
+    def at_once(self: RotateKCache) -> None:
+        end(self)
+        self.finish()
+
+    def said(**changed: Any) -> Tensor:
+        cache = with_cache(vlm.model, RotateKCache(vlm.model, inputs, settings))
+        told.clear()
+        return vlm.model.generate(
+            **inputs, **cache, max_new_tokens=6, min_new_tokens=6, streamer=_Told(told), **changed
+        )
+
+    monkeypatch.setattr(RotateK, "compress_together", seen)
+    later = said()
+    assert told == ["token", "token", "stores", *["token"] * 5, "end"]  # the prompt comes first
+    with monkeypatch.context() as patch:
+        patch.setattr(RotateKCache, "end", at_once)
+        assert said().equal(later) and told[:2] == ["token", "stores"]
+    told.clear()
+    for event in Engine(vlm).compare(request, {"one": settings}, trace=False):
+        told.append(type(event).__name__)
+    assert told[:4] == ["Prefilled", "Token", "stores", "Stored"] and told.count("stores") == 1

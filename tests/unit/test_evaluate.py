@@ -16,7 +16,7 @@ from rotatek.cli import main as command
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Prefilled
+from rotatek.engine.events import Event, Failed, Finished, Stored
 from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
 from rotatek.evaluation import ladder, report, tables
@@ -184,7 +184,7 @@ def test_later_questions_meet_the_cache_that_the_first_one_left(
             told = list(engine.follow(conversation, second.text, 4) if later else opened)
             one = found[question.id, name]
             assert [e.answer for e in told if isinstance(e, Finished)] == [one.answer]
-            assert [e.kv_bytes for e in told if isinstance(e, Prefilled)] == [one.bytes]
+            assert [e.kv_bytes for e in told if isinstance(e, Stored)] == [one.bytes]
         conversation.close()
 
 

@@ -17,7 +17,7 @@ from rotatek.engine import decode, device_turns
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished, Queued, Token
+from rotatek.engine.events import Failed, Finished, Queued, Stored, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
@@ -210,9 +210,9 @@ def test_memory_that_runs_out_sheds_the_latest_and_it_comes_again(
     alone = ids(list(engine.compare(first, {"x": KINDS["rotated"]})))
     failing(monkeypatch, lambda places: len(places) > 1, torch.OutOfMemoryError("2 GiB"))
     begun = engine.compare(first, {"x": KINDS["rotated"]})
-    seen = [next(begun), next(begun)]
+    seen = [next(begun) for _ in range(3)]
     later = engine.compare(second, {"x": BASELINE})
-    told = [next(later) for _ in range(2)]
+    told = [next(later) for _ in range(3)]
     seen += list(begun)
     told += list(later)
     assert ids(seen)["x"][: len(alone["x"])] == alone["x"]
@@ -229,7 +229,7 @@ def test_rows_leave_within_a_token_of_stop_and_of_a_closed_connection(picture: P
     stops = engine.compare(asked(picture, 2, 60), {"x": KINDS["rotated"], "y": BASELINE}, stop)
     leaves = engine.compare(asked(picture, 3, 60), {"x": KINDS["bits"]})
     for events in (stays, stops, leaves):
-        while not isinstance(next(events), Token):
+        while not isinstance(next(events), Stored):
             pass
     assert engine.state().rows == 4
     leaves.close()  # type: ignore[attr-defined]

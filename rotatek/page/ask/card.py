@@ -121,7 +121,7 @@ def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
 
 def _held(column: Column) -> str:
     """Live bytes as numbers and a bar, and how close the answer stays in one number."""
-    if column.prefilled is None:
+    if column.kv_bytes is None:
         return '<div class="rk-held"><p><span>…</span></p><div class="rk-bar"></div></div>'
     held, full = live_bytes(column)
     number, close = fidelity(column), ""
@@ -140,7 +140,7 @@ def live_bytes(column: Column) -> tuple[int, int]:
     filled, done = column.prefilled, column.finished
     if done is not None:  # the cache has grown by the answer
         return done.metrics["kv_bytes"], done.metrics["kv_bytes_full"]
-    return (0, 0) if filled is None else (filled.kv_bytes, filled.kv_bytes_full)
+    return column.kv_bytes or 0, 0 if filled is None else filled.kv_bytes_full
 
 
 def _figures(column: Column, run: Run, on_cpu: bool) -> str:
