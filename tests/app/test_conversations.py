@@ -16,6 +16,7 @@ from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
+from rotatek.page.build import Presence
 from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
 from rotatek.service.model_list import Model
@@ -114,19 +115,6 @@ def test_the_least_recent_conversation_makes_room() -> None:
     assert chats.take("s4") is None
 
 
-def test_an_idle_conversation_is_released() -> None:
-    chats, talk = SessionStore[Any](idle_s=0.05), held(1)
-    chats.hold("visitor", talk)
-    taken = chats.take("visitor")
-    time.sleep(0.15)
-    assert not talk.closed  # it was answering
-    chats.hold("visitor", present(taken))
-    deadline = time.monotonic() + 30
-    while not talk.closed and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert talk.closed and len(chats) == 0
-
-
 def test_the_page_offers_a_follow_up_only_while_caches_wait(
     place: Service, image: Image.Image
 ) -> None:
@@ -168,3 +156,20 @@ def test_memory_that_runs_out_takes_kept_caches_first(
     monkeypatch.setattr(engine, "_attempt", attempt)
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
     assert calls == [1, 0] and run.goes_on and "ran out of memory" in run.notice
+
+
+def test_a_lost_connection_frees_nothing_while_the_page_is_open() -> None:
+    freed: list[str] = []
+    presence = Presence(freed.append, grace_s=1.0)
+    for session in ("open", "closed"):
+        presence.here(session)
+        presence.lost(session)
+    presence.lost("closed")  # twice, as where two requests are cut
+    deadline = time.monotonic() + 60
+    while not freed and time.monotonic() < deadline:
+        time.sleep(0.02)
+        presence.here("open")
+    assert freed == ["closed"]
+    while len(freed) == 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert freed == ["closed", "open"]

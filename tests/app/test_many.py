@@ -20,6 +20,7 @@ from rotatek.engine.events import Event, Token
 from rotatek.inputs.request import Request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from rotatek.page.binding import VISITORS
 from rotatek.service.service import Service
 from tests import wire
 from tests.app.conftest import TINY, served
@@ -208,3 +209,37 @@ def test_a_full_disk_while_uploading_is_said(crowded: str, monkeypatch: pytest.M
         patch.setattr("gradio.route_utils.NamedTemporaryFile", none_left, raising=False)
         assert wire.upload(crowded, b"!") == (507, {"detail": errors.StorageFull.sentence})
     assert wire.upload(crowded, b"!")[0] == 200
+
+
+class Patient(Engine):
+    """An engine that says nothing, after all visitors have come."""
+
+    def __init__(self, model: VisionLanguageModel) -> None:
+        super().__init__(model)
+        self.inside, self.come = threading.Semaphore(0), threading.Event()
+
+    def warm_up(self) -> None:
+        """Nothing: it would wait for visitors, too."""
+
+    def compare(
+        self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any
+    ) -> Iterator[Event]:
+        self.inside.release()
+        self.come.wait(120)
+        yield from ()
+
+
+def test_every_visitor_has_a_thread_and_the_page_has_some_left(picture_file: Path) -> None:
+    """Gradio holds a thread for every question that waits, forty by default."""
+    engine = Patient(tiny_qwen())
+    with served(Service([TINY], lambda source: engine), picture_file) as (_, url):
+        image = wire.picture(url, picture_file)
+        asked = wire.question(url, image=image, question="Hello?", length=16)
+        joined = [wire.join(url, asked) for _ in range(VISITORS)]
+        listeners = [wire.Listener(url, place["session_hash"]) for _, place in joined]
+        try:
+            assert all(engine.inside.acquire(timeout=60) for _ in joined)
+            assert wire.upload(url, picture_file.read_bytes())[0] == 200
+        finally:
+            engine.come.set()
+        assert all(COMPLETE in listener.rest() for listener in listeners)

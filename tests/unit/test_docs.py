@@ -33,9 +33,6 @@ TEXTS = sorted(
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?:[\w.*-]+/)+(?:[\w*-]+\.\w+)?")
 BASES = (ROOT, ROOT / "rotatek")  # the guide names modules as they stand in the package
-VARIABLE = re.compile(
-    r'["\s]((?:ROTATEK|GRADIO|HF|OMP|MALLOC|RAY|SPACES|TRANSFORMERS|TRITON|XDG)_\w+)(?:"|=)'
-)
 
 pytestmark = pytest.mark.unversioned
 every_text = pytest.mark.parametrize("path", TEXTS, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -159,17 +156,6 @@ def test_the_methods_that_are_written_out_work() -> None:
         loud = keys.square().sum(2).topk(kept).indices.sort().values
         assert isinstance(stored, Narrow)
         assert torch.equal(stored.keys, keys.gather(-1, loud[:, :, None].expand(-1, -1, 10, -1)))
-
-
-def test_every_variable_of_the_environment_is_in_the_table() -> None:
-    sources = [p for folder in ("rotatek", "kernels", "viz") for p in (ROOT / folder).rglob("*.py")]
-    sources += [ROOT / "app.py", ROOT / "Dockerfile", ROOT / "tests" / "browser" / "conftest.py"]
-    used = {name for path in sources for name in VARIABLE.findall(path.read_text())}
-    told = {
-        name for cells in tables(DEPLOY) if cells[0][0] == "variable" for row in cells
-        for name in re.findall(r"`(\w+)`", row[0])
-    }  # fmt: skip
-    assert "ROTATEK_MODELS" in used and used <= told
 
 
 @pytest.mark.parametrize("path", [README, RESULTS], ids=lambda path: path.name)

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.conversation import turn_of
 from rotatek.engine.decode import feed
-from rotatek.engine.engine import Engine
-from rotatek.engine.events import Finished, Prefilled
-from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -65,26 +63,3 @@ def test_they_weigh_and_leave_no_token(form: str, picture: Picture) -> None:
         for name, one in held[0].items()
         if name in held[1]
     )
-
-
-def test_a_conversation_and_a_comparison_take_them(picture: Picture) -> None:
-    """Columns with and without them answer side by side, and the words of an answer are lit."""
-    engine, conversation = Engine(tiny_qwen()), Conversation()
-    columns = {"full": BASELINE, "any": EXACT, "own": Settings.of(keep_channels=1.0)}
-    request = make_request(picture(150, 120, seed=4), "what?", 6)
-    assert [len(alike) for alike in by_pruning(columns.values())] == [2, 1]
-    for asked in range(2):
-        events = list(
-            engine.compare(request, columns, conversation=conversation)
-            if asked == 0
-            else engine.follow(conversation, "and why?", 6)
-        )
-        done = {event.column: event for event in events if isinstance(event, Finished)}
-        assert len({event.answer for event in done.values()}) == 1
-        seen = [event.attention.cells for event in done.values() if event.attention is not None]
-        assert len(seen) == 3
-        for cells in seen[1:]:
-            assert abs(cells.astype(int) - seen[0].astype(int)).max() <= 8
-        if asked == 0:
-            assert {event.column for event in events if isinstance(event, Prefilled)} == {*columns}
-    conversation.close()

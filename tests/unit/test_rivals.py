@@ -81,15 +81,6 @@ def test_a_prompt_shorter_than_the_residual_is_kept_as_it_is() -> None:
         assert torch.equal(found.keys[sample, :, :length], layer.keys[sample, :, :length])
 
 
-def test_a_group_of_equal_numbers_and_an_empty_one_are_no_trouble() -> None:
-    layer = states()
-    layer.keys[0] = 3.0
-    layer.values[1] = 0.0
-    found = Kivi(bits="2").compress(layer).read()
-    assert (found.keys[0] == 3.0).all() and (found.values[1] == 0.0).all()
-    assert torch.isfinite(found.keys).all() and torch.isfinite(found.values).all()
-
-
 # Max (1960), table I: the outermost level, and the mean squared error of a unit Gaussian.
 MAX = {1: (0.7980, 0.3634), 2: (1.510, 0.1175), 3: (2.152, 0.03454), 4: (2.733, 0.009497)}
 

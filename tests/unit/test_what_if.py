@@ -1,7 +1,6 @@
 """What if only some heads were compressed, and how much each one's compression hurts."""
 
 from collections.abc import Callable
-from threading import Event as Flag
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from PIL import Image
 
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Token
-from rotatek.errors import Stopped
 from rotatek.inputs.request import Request, make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.what_if import WhatIf
@@ -75,13 +73,3 @@ def test_damage_is_what_the_column_of_that_head_loses(engine: Engine, request_: 
     one = next(one for one in engine.damage(request_, like, agreed[:-1]) if one[:2] == head)
     lost = sum(kl for _, kl in told) / (len(told) - 1)  # the first one lost nothing
     assert one.kl == pytest.approx(lost, rel=1e-3, abs=1e-7)
-
-
-def test_stop_ends_it_within_a_head(engine: Engine, request_: Request) -> None:
-    stop = Flag()
-    running = engine.damage(request_, RotateK(keep=0.25), [1, 2, 3], stop)
-    next(running)
-    stop.set()
-    with pytest.raises(Stopped):
-        list(running)
-    assert not engine.admission.running
