@@ -297,7 +297,7 @@ class TokenPlan:
             keep = torch.tensor(counts, device=query.device)
             layout = self._layout.to(query.device)
             seen = Attended(query, keys, layout, scale, keep)
-            self._choice = self.pruner.choose(seen, self.pruner.rank(seen))
+            self._choice = self.pruner.choose(seen)
         self._entering = self.norm = self._leaving = None
 
     def end(self) -> None:

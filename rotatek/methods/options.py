@@ -181,8 +181,8 @@ class Method(ABC):
             object.__setattr__(self, one.name, one.read(getattr(self, one.name)))
 
     @property
-    def kept(self) -> float:
-        """The share `keep`; 1 for a method that has no such option."""
+    def kept_share(self) -> float:
+        """The share `keep`, as the paper counts it; 1 for a method that has no such option."""
         return float(getattr(self, "keep", 1.0))
 
     def with_keep(self, keep: float) -> Self:

@@ -60,11 +60,7 @@ class Stride(TokenPruner):
         kind="number", low=0.0, high=1.0, key="stride_phase",
     )  # fmt: skip
 
-    def rank(self, seen: Attended) -> Tensor:
-        """No row is worth more than another."""
-        return torch.zeros(seen.layout.valid.shape)
-
-    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
+    def choose(self, seen: Attended) -> Tensor:
         """A token stays wherever the running share passes a whole number."""
         layout = seen.layout
         visual = layout.visual & layout.valid

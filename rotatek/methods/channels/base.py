@@ -8,7 +8,7 @@ be written. Figures are derived from the stores of `compress`, unless a method o
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -91,14 +91,10 @@ class HeadStates:
         return LayerStates(keys, torch.zeros_like(keys), count, self.queries[None], alive, 0)
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The basis in which a method that rotates stores a head.
-
-    Args:
-        basis: [d, d], onto whose columns centred Keys and queries are projected, by importance.
-        spectrum: [d] falling eigenvalues, the (weighted) energy of each channel.
-    """
+class Axes(NamedTuple):
+    """The basis in which a method that rotates stores a head: [d, d], onto whose columns centred
+    Keys and queries are projected, by importance; and the spectrum [d], falling eigenvalues, the
+    (weighted) energy of each channel."""
 
     basis: Tensor
     spectrum: Tensor
@@ -113,12 +109,14 @@ class ChannelMethod(Method):
         title: of its mask's figure.
         rotates: whether it stores rotated channels.
         drops_channels: whether it stores fewer channels; if not, it stores all, in fewer bits.
+        stores_everything: whether the cache is the plain one.
     """
 
     reading: ClassVar[str] = ""
     title: ClassVar[str] = ""
     rotates: ClassVar[bool] = False
     drops_channels: ClassVar[bool] = True
+    stores_everything: ClassVar[bool] = False
 
     # What it stores
 
@@ -146,7 +144,7 @@ class ChannelMethod(Method):
     @property
     def key_share(self) -> float:
         """Share of the Key channels that stay."""
-        return self.kept
+        return self.kept_share
 
     @property
     def times_smaller(self) -> float | None:
@@ -163,11 +161,6 @@ class ChannelMethod(Method):
     def nominal_share(self) -> float:
         """Share of Keys and Values together, as the paper counts it: all Values stay."""
         return (self.key_share + 1) / 2
-
-    @property
-    def stores_everything(self) -> bool:
-        """Whether the cache is the plain one."""
-        return False
 
     @property
     def whole_tokens(self) -> int:
@@ -245,13 +238,8 @@ class Full(ChannelMethod):
 
     name, label = "full", "Full Keys"
     summary = "Every channel of every kept token."
-    drops_channels = False
+    drops_channels, stores_everything = False, True
     marker, dash = "circle", "dot"
-
-    @property
-    def stores_everything(self) -> bool:
-        """The cache is the plain one."""
-        return True
 
     def compress(self, states: LayerStates) -> Store:
         """Keep Keys and Values as they are."""

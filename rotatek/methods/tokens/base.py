@@ -92,16 +92,6 @@ class TokenPruner(Method):
     of_paper: ClassVar[bool] = False
     caution: ClassVar[str] = ""
 
-    @property
-    def kept_share(self) -> float:
-        """Share of the visual tokens that stay, as the paper counts it."""
-        return self.kept
-
-    @property
-    def first_layer(self) -> int:
-        """At a decoder stage: the first layer with fewer tokens, where there is one such layer."""
-        return int(getattr(self, "layer", 1))
-
     def stages(self, layers: int) -> Mapping[int, float]:
         """At a decoder stage, of a model of so many layers: where tokens are dropped.
 
@@ -112,19 +102,20 @@ class TokenPruner(Method):
         Raises:
             SettingError: for a chosen layer that the model does not have.
         """
+        first = int(getattr(self, "layer", 1))
         own = next((one for one in options_of(self) if one.name == "layer"), None)
-        if own is not None and self.first_layer not in (own.default, *range(1, layers)):
+        if own is not None and first not in (own.default, *range(1, layers)):
             allowed = f"below {layers}, the layers with Keys of this model"
-            raise SettingError(own.key, allowed, self.first_layer)
-        return {min(self.first_layer, layers - 1): self.kept_share}
+            raise SettingError(own.key, allowed, first)
+        return {min(first, layers - 1): self.kept_share}
 
     def rank(self, seen: Attended) -> Tensor:
         """At a decoder stage: how much each row is worth, [B, L]; only visual ones count."""
         raise NotImplementedError
 
-    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
+    def choose(self, seen: Attended) -> Tensor:
         """At a decoder stage: the rows that stay, [B, L] bool; `keep` visual ones by their rank."""
-        visual = seen.layout.visual & seen.layout.valid
+        visual, scores = seen.layout.visual & seen.layout.valid, self.rank(seen)
         rank = scores.masked_fill(~visual, -torch.inf).argsort(dim=-1, descending=True, stable=True)
         best = torch.arange(visual.shape[1], device=visual.device) < seen.keep[:, None]
         kept = torch.zeros_like(visual).scatter_(1, rank, best)

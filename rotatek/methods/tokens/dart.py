@@ -57,11 +57,7 @@ class DART(TokenPruner):
 
     keep: float = keep_option()
 
-    def rank(self, seen: Attended) -> Tensor:
-        """The size of every row's Key, [B, L]."""
-        return seen.keys.float().abs().sum((1, 3))
-
-    def choose(self, seen: Attended, scores: Tensor) -> Tensor:
+    def choose(self, seen: Attended) -> Tensor:
         """Pivots take turns."""
         visual = seen.layout.visual & seen.layout.valid
         text = seen.layout.valid & ~visual
