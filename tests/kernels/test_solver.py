@@ -183,17 +183,6 @@ def test_covariance_survives_a_mean_a_hundred_times_the_spread(
         assert torch.allclose(mean[row, 0].double(), exact.mean(0), atol=1e-3)
 
 
-@pytest.mark.parametrize("tokens", [0, 1, 7])
-@pytest.mark.parametrize("bad", [None, float("inf")])
-def test_few_or_bad_tokens_leave_a_finite_basis(tokens: int, bad: float | None) -> None:
-    keys = torch.full((1, 1, max(tokens, 1), 16), 3.0)
-    if bad is not None:
-        keys[0, 0, 0, 5] = bad
-    _, found = rotation.centred_covariance(keys, torch.tensor([tokens]))
-    basis = rotation.top_basis(found, 8)
-    assert basis.isfinite().all() and slip(basis) <= ORTHONORMAL
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("N", [1, 150])
 def test_covariance_of_tokens_that_count_differently(N: int, dtype: torch.dtype) -> None:

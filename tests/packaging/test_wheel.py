@@ -1,6 +1,5 @@
 """The wheel, built as a release builds it and installed where no checkout can be seen."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -162,28 +161,3 @@ def test_a_program_generates_draws_and_imports_every_module(installed: Installed
         assert "site-packages" in path and not Path(path).is_relative_to(ROOT)
     assert 0 < said["share"] < 0.8 and "20.10" in said["answer"] and said["reading"]
     assert said["tops"] == [] and said["failed"] == {}
-
-
-def test_imports_are_changed_where_python_finds_them() -> None:
-    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-
-    changed = {
-        '"""é: from kernels import this."""': '"""é: from kernels import this."""',
-        "import viz, kernels.reference as truth":
-            "import rotatek.viz as viz, rotatek.kernels.reference as truth",
-        "from kernels import dispatch  # from viz":
-            "from rotatek.kernels import dispatch  # from viz",
-        "from . import viz as own": "from . import viz as own",
-        "if True: from viz.theme import size; x = 'import kernels'":
-            "if True: from rotatek.viz.theme import size; x = 'import kernels'",
-        "from kernels_of_others import y": "from kernels_of_others import y",
-    }  # fmt: skip
-    for before, after in changed.items():
-        for text in (before, after):
-            assert script.renamed(f"{text}\n".encode(), "module.py").decode() == f"{after}\n"
-    for unclear in (b"import kernels.reference\n", b"from  kernels import dispatch\n"):
-        with pytest.raises(SyntaxError, match="line 1: write"):
-            script.renamed(unclear, "module.py")

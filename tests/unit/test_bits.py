@@ -16,14 +16,12 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.column import Column
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
-from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.bits import LayerGroup, measured
 from rotatek.methods.channels.store import Store
-from rotatek.methods.columns import title_of
 from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
@@ -83,23 +81,6 @@ def counts(store: Store) -> list[Tensor]:
 def same_bits(some: Sequence[Store], others: Sequence[Store]) -> bool:
     pairs = zip(some, others, strict=True)
     return all(all(map(torch.equal, counts(one), counts(other))) for one, other in pairs)
-
-
-# The option
-
-
-def test_smaller_stands_for_what_it_replaces() -> None:
-    one = RotateK(smaller=16)
-    assert RotateK(smaller=16, keep=0.1) == one
-    assert one.nominal_share == one.key_share == 1 / 16
-    assert one.with_share(1 / 8).smaller == 8 and one.with_share(0.0).smaller == 64
-    assert one.of_paper() == RotateK() == RotateK(smaller=0)
-    assert title_of(Settings(channels=one)) == "RotateK (16 times smaller)"
-    settings = Settings.of(smaller=16)
-    assert Settings.from_dict(settings.as_dict()) == settings
-    for given in (1.5, 65, "much"):
-        with pytest.raises(SettingError, match=r"smaller.*\[2, 64\]"):
-            Settings.of(smaller=given)
 
 
 # The loss, and the allotment

@@ -5,7 +5,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -39,14 +39,6 @@ class Base:
         return self._rank
 
 
-@dataclass(frozen=True)
-class Manifest:
-    model_id: str
-    simple_class_path: str | None = None
-    chat_class_path: str | None = None
-    aliases: tuple[str, ...] = field(default=())
-
-
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     """Both modules, imported with a stand-in for lmms-eval, and a tiny model to load."""
@@ -56,7 +48,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
         "lmms_eval.api.instance": {"Instance": Instance},
         "lmms_eval.api.model": {"lmms": Base},
         "lmms_eval.models": {},
-        "lmms_eval.models.registry_v2": {"ModelManifest": Manifest},
+        "lmms_eval.models.registry_v2": {"ModelManifest": types.SimpleNamespace},
     }
     for name, members in parts.items():
         module = types.ModuleType(name)
