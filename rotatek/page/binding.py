@@ -29,7 +29,7 @@ class Widgets(dict[str, Any]):
 
     Attributes:
         groups: names that a handler takes together, by that of its `**parameter`: `form` are the
-            settings as `form.settings_of` takes them, `asked` all that a question is asked with.
+            settings as `settings_of` takes them, `asked` all that a question is asked with.
     """
 
     def __init__(self, *args: Any, **given: Any) -> None:

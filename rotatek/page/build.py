@@ -11,7 +11,6 @@ import gradio as gr
 from rotatek.evaluation.answers import ANSWERS
 from rotatek.page import markup
 from rotatek.page.ask.events import AskEvents, wire_asking, wire_question
-from rotatek.page.ask.settings import wire_settings
 from rotatek.page.ask.widgets import add_ask, add_export
 from rotatek.page.binding import AT_ONCE, Widgets
 from rotatek.page.collection.events import CollectionEvents, wire_collection
@@ -22,6 +21,7 @@ from rotatek.page.inspect.heads import HeadEvents, wire_heads
 from rotatek.page.inspect.widgets import add_inspection, budget_part
 from rotatek.page.page_context import PageContext
 from rotatek.page.results import results_part
+from rotatek.page.settings import wire_settings
 
 INSIDE: Final = (
     "Look inside",

@@ -1,30 +1,41 @@
-"""Taking answers away: JSON, a program that gives them again, and a link to the page as it is."""
+"""Taking answers away: JSON, a program that gives them again, and the page's address as a link that
+brings everything back, with settings as short text."""
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, urlencode
 
 import gradio as gr
 import numpy as np
 
 import rotatek
+from rotatek.errors import SettingError
+from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
+from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
 from rotatek.page import markup
-from rotatek.page.ask.settings import boxes
 from rotatek.page.binding import QUIET, Shown, Widgets
-from rotatek.page.form import changed
-from rotatek.page.links import KEYS, query, read_query
 from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext, digest
+from rotatek.page.settings import boxes, changed, fields, sampling_of, settings_of, values_of
 from rotatek.service.run import Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
 NOTHING: Final = "There is no answer to take away yet. Ask first."
+MAX_CODE: Final = 400  # characters of an encoded setting
+MAX_QUERY: Final = 8_000  # characters of a link's query
+LEAST_TIMES: Final = 2  # of the third column's slider
+MOST_TIMES: Final = 32
+KEYS: Final = {  # of a link, by the widget whose value they bring back; "s" is the settings'
+    "others": "x", "what_if": "w", "times": "t", "question": "q", "model": "model",
+    "max_new_tokens": "length", "image": "image", "temperature": "temperature", "seed": "seed",
+}  # fmt: skip
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -127,6 +138,97 @@ def code_of(run: Run | None, image: str = PICTURE) -> str:
         'aria-label="Copy the program">Copy</button></figcaption><pre tabindex="0">'
         f"<code>{escape(python(run, image))}</code></pre></figure>"
     )
+
+
+def encode(settings: Settings) -> str:
+    """Settings as short text for links and buttons: `tokens:fastv,keep_tokens:0.4`.
+
+    Only what differs from the defaults; never a path.
+    """
+    known = fields()
+    return ",".join(
+        f"{name}:{value}"
+        for name, value in changed(settings).items()
+        if name not in known or known[name].is_shared
+    )
+
+
+def decode(text: str) -> Settings:
+    """The inverse of `encode`, for text from anywhere.
+
+    Raises:
+        SettingError: for a name or a value that there is not.
+    """
+    if len(text) > MAX_CODE:
+        raise SettingError("settings", f"at most {MAX_CODE} characters", text)
+    parts = (part.partition(":") for part in text.split(",") if part)
+    return Settings.from_dict({name: value for name, _, value in parts}, shared=True)
+
+
+def query(asked: Mapping[str, Any], example: str | None) -> str:
+    """The part of an address after the question mark.
+
+    Args:
+        asked: what the widgets show, by the names of `KEYS`, and the settings as
+            `settings.settings_of` takes them.
+        example: the name of an example's file, without its ending; other images are not shared.
+    """
+    draws = sampling_of(asked.get("temperature"), asked.get("seed"))
+    shown = {**asked, "image": example, "temperature": None, "seed": None}
+    if draws.draws:
+        shown |= {"temperature": draws.temperature, "seed": draws.seed}
+    pairs = [("s", encode(settings_of(asked)))]
+    for name, key in KEYS.items():
+        value = shown.get(name)
+        values = value if isinstance(value, list) else [value]
+        pairs += [(key, str(one)) for one in values if one is not None and one != ""]
+    return urlencode(pairs)
+
+
+def read_query(text: str, images: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
+    """What an address says, checked, by the names of widgets; a name or a number that this page
+    does not have is left out.
+
+    Args:
+        text: the part behind the question mark.
+        images: names of the examples' files, without their endings.
+        models: names on offer.
+
+    Raises:
+        SettingError: for settings that there are not.
+    """
+    try:
+        given = parse_qs(text[:MAX_QUERY].lstrip("?"), keep_blank_values=True, max_num_fields=20)
+    except ValueError as error:
+        raise SettingError("link", "one that this page has made", text) from error
+    one = {name: values[0] for name, values in given.items()}
+
+    def whole(key: str, low: int, high: int) -> int | None:
+        digits = one.get(key, "")
+        is_short = digits.isdecimal() and len(digits) < 6
+        return int(digits) if is_short and low <= int(digits) <= high else None
+
+    link: dict[str, Any] = {
+        "question": one.get("q", "")[:MAX_QUESTION],
+        "model": one.get("model") if one.get("model") in models else None,
+        "image": one.get("image") if one.get("image") in images else None,
+        "max_new_tokens": whole("length", 1, MAX_NEW_TOKENS),
+        "times": whole("t", LEAST_TIMES, MOST_TIMES),
+        "what_if": given.get("w"),
+    }
+    link = {name: value for name, value in link.items() if value}
+    if "s" in one:
+        link |= values_of(decode(one["s"]))
+        link["others"] = [name for name in given.get("x", []) if name in CHANNELS]
+    if "temperature" in one:
+        try:
+            seed = int(one["seed"]) if "seed" in one else None
+            draws = sampling_of(float(one["temperature"]), seed)
+        except ValueError as error:
+            raise SettingError("temperature", "a number, and the seed a whole one", text) from error
+        if draws.draws:
+            link |= {"temperature": draws.temperature, "seed": draws.seed}
+    return link
 
 
 class ExportEvents:

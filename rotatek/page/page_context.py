@@ -11,8 +11,7 @@ import numpy as np
 
 from rotatek import errors
 from rotatek.inputs import request
-from rotatek.page.ask.settings import columns_of
-from rotatek.page.form import sampling_of
+from rotatek.page.settings import columns_of, sampling_of
 from rotatek.service.model_list import Example, presets
 from rotatek.service.run import Run
 from rotatek.service.service import Service

@@ -14,8 +14,8 @@ from rotatek.page.ask.events import AskEvents
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.pages import Bounds, Collection
-from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import values_of
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from rotatek.service.session_store import SessionStore

@@ -17,8 +17,8 @@ from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.build import Presence
-from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import values_of
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service

@@ -17,8 +17,8 @@ from rotatek.methods.settings import Settings
 from rotatek.page import export
 from rotatek.page.ask.answers import cards
 from rotatek.page.export import ExportEvents
-from rotatek.page.form import settings_of, values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import settings_of, values_of
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run
 from rotatek.service.service import Service

@@ -24,12 +24,11 @@ from rotatek.methods.channels.spark import SparK
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
-from rotatek.page.ask.settings import columns_of
-from rotatek.page.form import values_of
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.inspect.heads import HeadEvents, choose_head
 from rotatek.page.inspect.heads import summary as heads_summary
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import columns_of, values_of
 from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service

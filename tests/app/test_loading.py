@@ -12,8 +12,8 @@ from rotatek.engine.engine import Engine
 from rotatek.methods.settings import Settings
 from rotatek.models import download
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import values_of
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests.fixtures import Picture

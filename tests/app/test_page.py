@@ -21,8 +21,8 @@ from rotatek.methods.columns import UNCOMPRESSED, titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import values_of
 from rotatek.service.model_list import Model, load_examples, models_on_offer
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service

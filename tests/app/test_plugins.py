@@ -7,13 +7,13 @@ import pytest
 
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import settings
+from rotatek.page import settings
 from rotatek.page.ask.widgets import add_ask
 from rotatek.page.binding import Widgets
-from rotatek.page.form import settings_of, values_of
+from rotatek.page.export import decode, encode
 from rotatek.page.inspect.drawings import mask_frames
-from rotatek.page.links import decode, encode
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import settings_of, values_of
 from rotatek.service.service import Service
 from tests.plugins.own_methods import Loudest
 

@@ -10,9 +10,10 @@ from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
 from rotatek.methods.columns import UNCOMPRESSED, title_of, titled
 from rotatek.methods.settings import BASELINE, Settings
-from rotatek.page.ask import answers, parting, settings
-from rotatek.page.form import settings_of, values_of
-from rotatek.page.links import decode, encode
+from rotatek.page import settings
+from rotatek.page.ask import answers, card
+from rotatek.page.export import decode, encode
+from rotatek.page.settings import settings_of, values_of
 from rotatek.service.model_list import presets
 from rotatek.service.run import start
 from rotatek.service.service import Service
@@ -98,14 +99,14 @@ def test_where_answers_part_and_how_close_they_stay(image: Image.Image) -> None:
 
     say(first.title, [("a", 0.9, "x", 0.1), ("<b>", 0.61, "c", 0.3)])
     say(own.title, [("a", 0.55, "x", 0.45)])
-    assert parting.place(own, first) == (1, True)  # it ends early
+    assert card.place(own, first) == (1, True)  # it ends early
     own.pieces, own.likely, own.same, own.kl = [], [], [], []
     say(own.title, [("a", 0.55, "x", 0.45), ("<b>", 0.9, "c", 0.1)])
-    assert parting.place(own, first) == (0, False)
-    assert "closest at token 1: .55 against .45" in parting.parting(own, first)
+    assert card.place(own, first) == (0, False)
+    assert "closest at token 1: .55 against .45" in card.parting(own, first)
     own.pieces, own.likely, own.same, own.kl = [], [], [], []
     say(own.title, [("a", 0.9, "x", 0.1), ("c", 0.44, "<b>", 0.3)])
-    html = parting.parting(own, first)
+    html = card.parting(own, first)
     assert "Parts at token 2: <b>&lt;b&gt;</b> (.61) there, <b>c</b> (.44) here" in html
     assert html.count("data-token") == 2 and "<b>x</b> (.10)" in html
-    assert "in 50 % of places; logit KL 0.5 nats a token" in parting.reading(own)
+    assert "in 50 % of places; logit KL 0.5 nats a token" in card.reading(own)

@@ -10,11 +10,10 @@ from rotatek.engine.column import Column
 from rotatek.engine.events import Token
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
+from rotatek.page.ask.card import Verdict, compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents
-from rotatek.page.ask.parting import fidelity
-from rotatek.page.ask.words import Verdict, compare, words_of
-from rotatek.page.form import values_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import values_of
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 

@@ -16,7 +16,7 @@ from rotatek.evaluation.tables import from_file
 from rotatek.methods.options import Option, options_of
 from rotatek.methods.settings import REGISTRIES, REMOVED, USUAL, Settings
 from rotatek.methods.tokens import FastV
-from rotatek.page.links import decode
+from rotatek.page.export import decode
 from rotatek.server.chat_request import settings_of as from_call
 
 Door = Callable[[Mapping[str, Any], Path], Settings]

@@ -6,8 +6,7 @@ from typing import Final
 from rotatek.engine.column import Column
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.columns import UNCOMPRESSED
-from rotatek.page.ask.card import card, is_cut, live_bytes
-from rotatek.page.ask.parting import place
+from rotatek.page.ask.card import card, is_cut, live_bytes, place
 from rotatek.page.binding import Shown
 from rotatek.page.markup import line
 from rotatek.service.run import Run

@@ -20,10 +20,9 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page import markup
 from rotatek.page.ask import answers
-from rotatek.page.ask.settings import columns_of
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, in_order, refusal
-from rotatek.page.form import sampling_of, settings_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import columns_of, sampling_of, settings_of
 from rotatek.page.upload import UNSEEN
 from rotatek.service.run import Run
 

@@ -16,12 +16,11 @@ from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import REGISTRIES
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
-from rotatek.page.ask.settings import RIVALS, readings
 from rotatek.page.binding import Widgets
-from rotatek.page.form import Field, shown_fields, values_of
-from rotatek.page.links import KEYS, LEAST_TIMES, MOST_TIMES
+from rotatek.page.export import KEYS, LEAST_TIMES, MOST_TIMES
 from rotatek.page.markup import message_box
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import RIVALS, Field, readings, shown_fields, values_of
 from rotatek.page.upload import image_box
 from rotatek.service.model_list import presets
 

@@ -26,9 +26,9 @@ from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.collection import drawing
 from rotatek.page.collection.pages import IDLE_S, Bounds, Collection, Question, prepare, read
 from rotatek.page.collection.widgets import settings_kept
-from rotatek.page.form import settings_of
 from rotatek.page.markup import as_uri, message
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import settings_of
 from rotatek.service.session_store import SessionStore
 
 LARGE: Final = 1_800  # pixels of the longer side of a page that is opened

@@ -11,10 +11,10 @@ from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import plot_transport
 from rotatek.page.binding import AT_ONCE, DRAWING, QUIET, Shown, Widgets
-from rotatek.page.form import settings_of
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.drawings import Place, View
 from rotatek.page.inspect.widgets import marked_answer
+from rotatek.page.settings import settings_of
 from rotatek.service.run import Run
 
 

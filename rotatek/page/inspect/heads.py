@@ -15,11 +15,11 @@ from rotatek.errors import Stopped
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.page import markup, plot_transport
-from rotatek.page.ask.settings import MOST_HEADS, boxes
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.events import view_of
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import MOST_HEADS, boxes
 from rotatek.service.run import Run
 from viz.theme import percent
 
