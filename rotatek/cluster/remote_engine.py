@@ -145,13 +145,7 @@ class RemoteEngine(Engine):
         chosen = dict(columns)
         request = replace(request, sampling=request.sampling.seeded())  # equal on every replica
         talk = None if conversation is None else RemoteConversation(self, chosen, request)
-        job = Job(
-            secrets.token_hex(8),
-            chosen,
-            request,
-            trace=trace,
-            talk="" if talk is None else talk.key,
-        )
+        job = Job(chosen, request, trace=trace, talk="" if talk is None else talk.key)
         yield from _plain(self._answered(job, stop, conversation, talk))
 
     def follow(
@@ -170,7 +164,7 @@ class RemoteEngine(Engine):
         if conversation.turns >= self.limits.turns:
             raise ConversationOver
         talk: RemoteConversation = conversation.columns[0]  # type: ignore[assignment]
-        job = Job(secrets.token_hex(8), talk.columns, None, asked, talk=talk.key)
+        job = Job(talk.columns, None, asked, talk=talk.key)
         events = self._answered(job, stop, conversation, talk)
         first = next(events, None)
         if isinstance(first, Failed):

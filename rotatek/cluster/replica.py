@@ -5,9 +5,10 @@ import asyncio
 import importlib
 import logging
 import os
+import secrets
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from PIL.Image import Image
@@ -47,7 +48,6 @@ class Job:
     """One answer to compute.
 
     Args:
-        key: names this answer, to stop it.
         columns: settings by name.
         request: the first question with its pictures; None for a follow-up whose cache should be
             at its replica.
@@ -55,15 +55,16 @@ class Job:
         past: the later questions before `asked`.
         trace: as of `Engine.compare`.
         talk: the key of the caches that are kept for a follow-up; empty where none are.
+        key: names this answer, to stop it.
     """
 
-    key: str
     columns: Mapping[str, Settings]
     request: Request | None
     asked: RemoteRequest | None = None
     past: tuple[RemoteRequest, ...] = ()
     trace: bool = False
     talk: str = ""
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
