@@ -85,8 +85,7 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
         raise UserError("Replicas are served together with the page. Install rotatek[app].")
     import torch  # noqa: PLC0415  # heavy
 
-    from rotatek.cluster.gateway import Deployment  # noqa: PLC0415
-    from rotatek.cluster.local_cluster import serve  # noqa: PLC0415
+    from rotatek.cluster.gateway import Deployment, serve_here  # noqa: PLC0415
     from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -106,4 +105,4 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
         graph=args.graph,
         settings=settings.as_dict(),
     )
-    serve(plan, args.host, args.port)
+    serve_here(plan, args.host, args.port)

@@ -3,7 +3,7 @@
 `replica` answers with a model of its own, and defines what processes exchange; `remote_engine` is
 an engine for page and API whose answers are computed by replicas. If a replica is lost, another one
 answers. `gateway` builds the application, in which a follow-up goes to the replica that holds its
-cache, and `local_cluster` runs it on this machine.
+cache, and runs it on this machine.
 
 Ray reads its environment when it is imported: call `prepare` before. Nothing is reported to Ray's
 makers, and Ray opens no dashboard. Its own ports are bound to loopback where the cluster is this

@@ -4,28 +4,40 @@
 this machine. The front is one process because a page's queue lives in one; it computes nothing.
 """
 
+import logging
 import os
 import random
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+import ray
 from ray import serve
+from ray.job_config import JobConfig
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 from starlette.types import ASGIApp
 
+from rotatek.cluster import ADDRESS
 from rotatek.cluster.remote_engine import RemoteEngine
 from rotatek.cluster.replica import Replica, stay_inside
 from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_here
 from rotatek.server.chat_app import ChatApp
 from rotatek.server.worker_pool import WorkerPool
+from rotatek.service.listening import past_proxies
 from rotatek.service.model_list import models_of
 from rotatek.service.service import Service
 from rotatek.service.session_store import MOST, MOST_BYTES, SessionStore
 
+log = logging.getLogger("rotatek")
+
+NAME: Final = "rotatek"
+LOOPBACK: Final = "127.0.0.1"
 CONNECTIONS: Final = 10_000  # of the gateway; API and page limit their requests themselves
 HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is never replaced
 
@@ -150,3 +162,40 @@ def build(plan: Deployment) -> serve.Application:
         graceful_shutdown_timeout_s=5,
     )
     return front.bind(plan, *models)
+
+
+def job() -> JobConfig:
+    """Workers import from this installation, and not, as Ray has it, from the folder that somebody
+    happens to stand in."""
+    root = Path(__file__).resolve().parents[2]
+    return JobConfig(_client_job=True, _py_driver_sys_path=[str(root)])
+
+
+def serve_here(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None:
+    """Serve a plan's application until SIGTERM or Ctrl-C, here or on the cluster at RAY_ADDRESS.
+
+    Args:
+        plan: the models and settings to serve.
+        host: 0.0.0.0 opens it to the network.
+        port: of page and API.
+    """
+    past_proxies()
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    here: dict[str, Any] = {}
+    if not os.environ.get(ADDRESS):
+        cpus = max(os.cpu_count() or 1, plan.most * len(plan.models))
+        here = {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": LOOPBACK}
+    ray.init(logging_level=logging.WARNING, log_to_driver=True, job_config=job(), **here)
+    try:
+        serve.start("HeadOnly", http_options={"host": host, "port": port})
+        try:
+            serve.run(build(plan), name=NAME)
+            log.info("ready: http://%s:%d/", host, port)
+            asked.wait()
+            log.info("asked to leave: the replicas are stopped")
+        finally:
+            serve.shutdown()
+    finally:
+        ray.shutdown()

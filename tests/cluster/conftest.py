@@ -41,7 +41,7 @@ class Nodes:
         head = {"num_cpus": 1, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.add()
-        from rotatek.cluster.local_cluster import job
+        from rotatek.cluster.gateway import job
 
         (elsewhere / "random.py").write_text("raise SystemExit\n")  # never imported
         with contextlib.chdir(elsewhere):
