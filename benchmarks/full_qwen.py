@@ -1,10 +1,11 @@
-"""Qwen2.5-VL-7B with random weights, on the meta device or on a GPU.
+"""What benchmarks of whole models have in common: questions, settings, and Qwen2.5-VL-7B with
+random weights, on the meta device or on a GPU.
 
 Numbers are those of the published `config.json`; the tokenizer is bytes and special tokens. No 16
 GB checkpoint is needed to measure what the real shapes cost. Answers mean nothing.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -12,10 +13,18 @@ from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel
 
 from rotatek.bridge.attention import prepare
+from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.qwen import Qwen25VL
 from tests.tiny import tiny_qwen
 
+QUESTION: Final = "What is the total on this receipt?"
+SIDES: Final = (1680, 1344)  # pixels: 2,880 visual tokens
+SETTINGS: Final = {
+    "uncompressed": BASELINE,
+    "k=d/4": Settings.of(keep_channels=0.25),
+    "smaller=8": Settings.of(smaller=8),
+}
 NAME = "qwen2.5-vl-7b"
 TEXT: dict[str, Any] = {
     "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
@@ -79,3 +88,8 @@ def noise(width: int, height: int, grain: int = 8, seed: int = 0) -> Image.Image
     generator = np.random.default_rng(seed)
     colours = generator.integers(0, 255, (height // grain, width // grain, 3), dtype=np.uint8)
     return Image.fromarray(colours).resize((width, height))
+
+
+def model_and_sides(tiny: bool) -> tuple[VisionLanguageModel, tuple[int, int]]:
+    """Qwen2.5-VL-7B's shapes and a picture's pixels; or a tiny model on a processor."""
+    return (tiny_qwen(), (224, 168)) if tiny else (qwen(2880), SIDES)

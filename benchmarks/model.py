@@ -15,8 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 from transformers.cache_utils import DynamicCache
 
-from benchmarks.full_qwen import adapted, drawn, noise
-from benchmarks.shapes import QUESTION, SETTINGS, SIDES
+from benchmarks.full_qwen import QUESTION, SETTINGS, SIDES, adapted, drawn, noise
 from benchmarks.timing import seconds
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.full_qwen import noise
-from benchmarks.shapes import QUESTION, SETTINGS, model_and_sides
+from benchmarks.full_qwen import QUESTION, SETTINGS, model_and_sides, noise
 from benchmarks.timing import in_turn, seconds
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request

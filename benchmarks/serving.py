@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
-from benchmarks.full_qwen import noise
-from benchmarks.shapes import SETTINGS, model_and_sides
+from benchmarks.full_qwen import SETTINGS, model_and_sides, noise
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
 from rotatek.inputs.limits import Limits

@@ -82,19 +82,18 @@ class Option:
         Raises:
             SettingError: for what the option cannot be set to.
         """
+        found: Any = None
         if self.kind == "choice":
             found = next((one for one in self.values if _same(one, value)), None)
-            if found is None:
-                raise SettingError(self.key, self.expected, value)
-            return found
-        if self.default is None and (value is None or (self.is_optional and _number(value) == 0)):
+        elif self.default is None and (value is None or (self.is_optional and _number(value) == 0)):
             return None
-        if self.kind == "path":
-            if isinstance(value, str):
-                return value
+        elif self.kind == "path":
+            found = value if isinstance(value, str) else None
         elif (number := _number(value)) is not None and self._is_in_range(number):
-            return int(number) if self.kind == "integer" else float(number)
-        raise SettingError(self.key, self.expected, value)
+            found = int(number) if self.kind == "integer" else float(number)
+        if found is None:
+            raise SettingError(self.key, self.expected, value)
+        return found
 
     def _is_in_range(self, value: float) -> bool:
         if self.kind == "fraction":

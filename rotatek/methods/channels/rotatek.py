@@ -13,6 +13,7 @@ Source: arXiv 2605.19218, algorithms 1 and 2.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Self
 
 import torch
@@ -143,8 +144,14 @@ class RotateK(ChannelMethod):
         found: dict[int, Store] = {}
         for group in in_groups(layers):
             with torch.cuda.device_of(group.parts[0].keys):
-                rotated = group.split(_rotated_keys(group, self))
-            for place, states, own in zip(group.places, group.parts, rotated, strict=True):
+                keys, lengths = group.of("keys"), group.of("lengths")
+                work = partial(rotation.centred_covariance, keys, lengths)
+                mean, covariance = group.cached("covariance", work)
+                basis = _key_bases(group, self, covariance)
+                kept = rotation.project(keys, mean, basis, lengths)
+            rotated = {"keys": kept, "basis": basis.to(keys.dtype), "mean": mean}
+            parts = zip(group.places, group.parts, group.split(rotated), strict=True)
+            for place, states, own in parts:
                 found[place] = Store(full_visual(states)._replace(**own))
             pause()
         return [found[place] for place in range(len(layers))]
@@ -251,26 +258,19 @@ class RotateK(ChannelMethod):
         return float((energy[filled].min() * energy[~filled].max()).sqrt())
 
 
-def _rotated_keys(layers: LayerGroup, how: RotateK) -> dict[str, Tensor]:
-    """K~, what turns a query, and mu."""
-    keys, lengths = layers.of("keys"), layers.of("lengths")
-    mean, covariance = layers.cached(
-        "covariance", lambda: rotation.centred_covariance(keys, lengths)
-    )
-    basis = _key_bases(layers, how, covariance)
-    kept = rotation.project(keys, mean, basis, lengths)
-    return {"keys": kept, "basis": basis.to(keys.dtype), "mean": mean}
-
-
 def _key_bases(layers: LayerGroup, how: RotateK, covariance: Tensor) -> Tensor:
     """R_k, F and B at once: [L * B, Hkv, d, k]."""
     k = channels_kept(covariance.shape[-1], how.keep)
     known = [part.basis for part in layers.parts if isinstance(part.basis, Tensor)]
     if known:
         return layers.spread([each[..., :k].to(covariance) for each in known])
-    sigma = _weights(layers, how)
-    what = "keys" if sigma is not None else "keys as they are"
-    if sigma is None or k == covariance.shape[-1]:
+    if how.weighting == "none":
+        return _top_basis(layers, "keys as they are", covariance, k, how)
+    of, heads, work = layers.of, covariance.shape[1], rotation.query_weights
+    # of mean one, so that half-precision Keys stay in range: [L * B, Hkv, d]
+    sigma = layers.cached("weights", lambda: work(of("queries"), heads, of("window_alive"), True))
+    what = "keys"
+    if k == covariance.shape[-1]:
         return _top_basis(layers, what, covariance, k, how, sigma)
     few = layers.of("lengths") <= k + 1  # their centred Keys span no more than k directions
     sigma = sigma.masked_fill(few[:, None, None], 1.0)
@@ -294,14 +294,6 @@ def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
     matrix = rotation.weighted(covariance, sigma)
     total = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
     return total - ((matrix @ basis) * basis).sum((-2, -1)) <= ROUNDING * total
-
-
-def _weights(layers: LayerGroup, how: RotateK) -> Tensor | None:
-    """sigma [L * B, Hkv, d], of mean one so that half-precision Keys stay in range."""
-    if how.weighting == "none":
-        return None
-    of, heads, work = layers.of, layers.parts[0].keys.shape[1], rotation.query_weights
-    return layers.cached("weights", lambda: work(of("queries"), heads, of("window_alive"), True))
 
 
 def _top_basis(

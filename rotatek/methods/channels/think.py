@@ -56,12 +56,7 @@ class ThinK(ChannelMethod):
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: the same k channels for every token."""
-        kept = torch.zeros(head.keys.shape[-1], dtype=torch.bool)
-        kept[self._scores(head).topk(k).indices] = True
+        layer, kept = head.as_layer(), torch.zeros(head.keys.shape[-1], dtype=torch.bool)
+        scores = think_scores(layer.keys, layer.lengths, layer.queries, layer.window_alive)[0, 0]
+        kept[scores.topk(k).indices] = True
         return kept.expand(head.keys.shape)
-
-    @staticmethod
-    def _scores(head: HeadStates) -> Tensor:
-        """[d] of one head."""
-        layer = head.as_layer()
-        return think_scores(layer.keys, layer.lengths, layer.queries, layer.window_alive)[0, 0]

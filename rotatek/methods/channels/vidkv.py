@@ -151,11 +151,14 @@ class VidKV(RebuiltMethod):
         two, step, zero = quantised(loud, 3, LOUD, live)
         one, scale, mean = signs(quiet, live)
         codes = [pack(two.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
-        trits, size = self._ternary(grouped(values.float()), live)
+        groups = grouped(values.float())
+        live = live.expand(groups.shape)
+        trits = (groups / mean_size(groups, live).float().clamp(min=SMALLEST)).round().clamp(-1, 1)
+        size = mean_size(groups, live & (trits != 0))
         scales = torch.stack([step, zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
         return Form(
             torch.cat(codes, -1),
-            pack_trits(trits.flatten(2, 3)[:, :, :tokens]),
+            pack_trits((trits + 1).flatten(2, 3)[:, :, :tokens]),
             {
                 "channels": channels.to(torch.uint8), "key_scales": scales,
                 "value_scale": size[:, :, :, 0],
@@ -177,11 +180,3 @@ class VidKV(RebuiltMethod):
         trits = unpack_trits(values, store.width).float() - 1
         sizes = beside["value_scale"].float().repeat_interleave(group, 2)[:, :, :tokens]
         return torch.empty_like(found).scatter_(-1, index, found), trits * sizes
-
-    @staticmethod
-    def _ternary(groups: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes 0 to 2 of groups [..., g, d], and scales [..., 1, d] in float16."""
-        alive = alive.expand(groups.shape)
-        size = mean_size(groups, alive).float().clamp(min=SMALLEST)
-        codes = (groups / size).round().clamp(-1, 1)
-        return codes + 1, mean_size(groups, alive & (codes != 0))
