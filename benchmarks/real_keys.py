@@ -28,9 +28,8 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.prefill import by_pruning
+from rotatek.engine.prefill import SharedPrefill, by_pruning
 from rotatek.methods.settings import Settings
 
 BEFORE, QUESTION, SCORED = 4, 48, 192  # tokens before the context, behind it, and scored

@@ -2,7 +2,7 @@
 
 A layer keeps visual tokens as its channel method stored them (`rotatek.methods.channels.store`),
 and prompt, text and generated tokens at full width in buffers that grow (`text_buffer`).
-Compression happens inside the prefill's own calls (`rotatek.bridge.attention`), layer by layer, by
-one plan of which rows each layer sees (`token_plan`); one prefill may fill several caches
-(`shared_prefill`). `rotatek_cache` has `RotateKCache`.
+Layers fill themselves inside the prefill's own calls (`rotatek.bridge.attention`, `prefill_layer`),
+by one plan of which rows each layer sees (`token_plan`); one prefill may fill several caches.
+`rotatek_cache` has `RotateKCache`.
 """

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rotatek.cache.layer import CompressedLayer
+from rotatek.cache.prefill_layer import PrefillLayer
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.errors import ModeUnsupported
 
@@ -61,7 +61,7 @@ def check_prompt(plan: TokenPlan, mask: Any) -> None:
 
 
 def check_further(
-    layers: Sequence[CompressedLayer], columns: Tensor, mask: Any, tokens: int | None
+    layers: Sequence[PrefillLayer], columns: Tensor, mask: Any, tokens: int | None
 ) -> tuple[Tensor, Tensor] | None:
     """Read the mask of a call behind the prompt; text that it hides is forgotten.
 

@@ -66,12 +66,8 @@ class _Layer(CompressedLayer):
     """A layer that stores nothing; `cut` takes its attention call."""
 
     def __init__(self, index: int, length: int, cut: Callable[..., Tensor]) -> None:
-        super().__init__(index, 0)
+        super().__init__(index)
         self.logical, self.cut = length, cut
-
-    @property
-    def is_filled(self) -> bool:
-        return True
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Of the question alone: no layer reads the model's masks."""

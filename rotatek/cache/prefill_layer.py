@@ -1,20 +1,24 @@
 """Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual
-from rotatek.bridge.attention import over_root
+from rotatek.bridge.attention import over_root, tag
 from rotatek.bridge.fitness import lends, window_of
 from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
+from rotatek.cache.sliding_window import NOWHERE, WindowPositions
 from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates
@@ -44,13 +48,13 @@ class PrefillCompressor:
     recorder: Recorder | None
     bases: Sequence[Tensor] | None = None
     pruner: TokenPruner | None = None
-    waiting: list[tuple[CompressedLayer, LayerStates]] = field(default_factory=list)
+    waiting: list[tuple["PrefillLayer", LayerStates]] = field(default_factory=list)
     unfinished: bool = False
     real: Tensor | None = None  # [B, T] bool: a further call's tokens that are no padding
     modes: tuple[bool, bool] = False, False  # of the prompt's pass: inference, gradients
     guard: Any = field(default_factory=threading.RLock)  # forks may be made in several threads
 
-    def take(self, layer: CompressedLayer, states: LayerStates, seen: LayerStates) -> None:
+    def take(self, layer: "PrefillLayer", states: LayerStates, seen: LayerStates) -> None:
         """Compress one layer's visual tokens, now or with later ones.
 
         Args:
@@ -101,12 +105,33 @@ class PrefillCompressor:
         self.waiting.clear()
 
 
-class PlannedLayer(CompressedLayer):
-    """A cache layer that runs its own attention: full at prefill, compressed afterwards."""
+class PrefillLayer(CompressedLayer):
+    """A cache layer that runs its own attention: full at prefill, which fills it, and compressed
+    afterwards.
 
-    def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
-        super().__init__(index, plan.logical)
-        self.plan, self.filling = plan, filling
+    Args:
+        index: from 0, among those with Keys.
+        plan: of the prompt.
+        filling: of its cache; None where a prefill fills other caches' layers alone.
+        members: the layers that a prefill fills: this one, or those of several caches,
+            transformers' own among them.
+        watches: lists that get each member's time, where it is measured.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        plan: TokenPlan,
+        filling: PrefillCompressor | None,
+        members: Sequence[Any] = (),
+        watches: Sequence[list[Stopwatch]] | None = None,
+    ) -> None:
+        super().__init__(index)
+        self.plan, self.members, self.watches = plan, members, watches
+        self.filling: Any = filling
+        self._made: Store | None = None
+        self.text: TextBuffer | None = None
+        self.span: WindowPositions | None = None  # of its tokens, if its attention has a window
         self.first = True  # whether the present rows are a prompt's
         # What each of some further rows sees, where a window moves and later layers borrow it.
         self.each: list[tuple[Visual | None, Text]] = []
@@ -121,15 +146,29 @@ class PlannedLayer(CompressedLayer):
     def store(self, store: Store | None) -> None:
         self._made = store
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether the prefill has been stored."""
+        return self.text is not None
+
     def begin(self, plan: TokenPlan) -> None:
         """Be ready for the rows of a prompt."""
-        self.plan, self.rows = plan, plan.length
+        self.plan = plan
         self.filling.forget()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the tokens, of a prompt for all that it fills, and send this layer along."""
+        if self.is_filled:
+            return super().update(key_states, value_states)
+        for layer in (self, *self.members):
+            if isinstance(layer, PrefillLayer):
+                layer.logical += self.plan.logical
+        return tag(key_states, self), value_states
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Full attention that fills the layer at prefill, compressed attention afterwards.
+        """Full attention that fills layers at prefill, compressed attention afterwards.
 
         Args and result are those of `CompressedLayer.attend`.
         """
@@ -138,7 +177,7 @@ class PlannedLayer(CompressedLayer):
         if self.text is None:
             out: Tensor = full()
             self.plan.leave(module, out)
-            self.store_prefill(module, query, key, value)
+            self._fill(module, query, key, value)
             self.plan.observe(self.index, query, key, scale)
             return out
         self.follow(0)
@@ -188,6 +227,22 @@ class PlannedLayer(CompressedLayer):
         if visual is None or self.text is None or self.text.tables is None:
             return visual
         return visual._replace(lengths=self.text.tables.seen(self.text.lengths), fresh=True)
+
+    def _fill(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store a prompt's states in every member. What two of them would compute alike is computed
+        once, unless their times are measured."""
+        states = None
+        for number, layer in enumerate(self.members or (self,)):
+            watch: AbstractContextManager[Any] = nullcontext()
+            if self.watches is not None:
+                watch = Stopwatch(key.device)
+                self.watches[number].append(watch)
+            with watch:
+                if isinstance(layer, PrefillLayer):
+                    made = layer.store_prefill(module, query, key, value, states)
+                    states = made if self.watches is None else None
+                else:
+                    layer.update(key, value)
 
     def store_prefill(
         self,
@@ -257,3 +312,97 @@ class PlannedLayer(CompressedLayer):
             more["basis"] = filling.bases[self.index]
         whole, states = seen is states, replace(states, **more)
         filling.take(self, states, states if whole else replace(seen, **more))
+
+    def state(self) -> dict[str, Any]:
+        """The argument of `restore`: the filled layer's state."""
+        text = None if self.text is None else self.text.state()
+        store = self.store
+        span = None if self.span is None else dict(vars(self.span))
+        if span is not None:
+            span.pop("tables", None)  # the text's, if it follows them
+        return {"logical": self.logical, "store": store, "text": text, "span": span}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become a filled layer again, whose text is still to be copied; state: of `state`."""
+        self.logical, self.store = state["logical"], state["store"]
+        self.text, span = TextBuffer.of(state["text"]), state.get("span")
+        self.span = None if span is None else WindowPositions(**span)
+
+    def go_on_from(self, other: "PrefillLayer", text: TextBuffer) -> None:
+        """Become a copy of a filled layer that shares its store, with a copy of its text."""
+        self.logical, self.store = other.logical, other.store
+        self.text = text
+        self.span = None if other.span is None else replace(other.span)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(kind, tensor) of all tensors of this layer."""
+        if self.store is not None:
+            yield from self.store.tensors()
+        if self.text is not None:
+            yield from (("text", tensor) for tensor in self.text.tensors())
+            yield "lengths", self.text.lengths
+            yield from (("lengths", tensor) for tensor in self.text.tables or ())
+        if self.span is not None:
+            yield from (("lengths", tensor) for tensor in self.span.tensors())
+
+    def follow(self, tokens: int) -> None:
+        """Let the window move with the text from here on, if `tokens` more would outgrow it."""
+        if self.span is None or self.text is None or self.text.tables is not None:
+            return
+        if self.logical + tokens > self.span.width:
+            self.text.follow(self.span.tables)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether there have been more tokens than its window takes."""
+        return self.span is not None and self.logical > self.span.width
+
+    @property
+    def follows(self) -> bool:
+        """Whether a further token needs no change of the window on the host."""
+        if self.span is None or self.logical < self.span.width:
+            return True
+        return self.text is not None and self.text.tables is not None
+
+    def select(self, how: Callable[[Tensor], Tensor]) -> None:
+        """Apply a batch selection to every tensor."""
+        for part in (self.store, self.text):
+            if part is not None:
+                part.select(how)
+        self.span = None if self.span is None else self.span.changed(how)
+
+    def forget(self, lost: Tensor, slots: Tensor) -> None:
+        """Give up text inside any window.
+
+        Args:
+            lost: [B, n] bool, which of all columns go.
+            slots: [B, n] the text slot of each of them.
+        """
+        assert self.text is not None
+        M, device = self.text.keys.shape[2], self.text.keys.device
+        places = torch.where(lost, slots, M).to(device)
+        gone = lost.new_zeros(len(lost), M + 1, device=device).scatter(1, places, True)[:, :M]
+        span = None if self.span is None else self.span.now(self.text.lengths, M)
+        order = self.text.forget(gone)
+        if span is not None:
+            dead = torch.arange(M, device=device) >= self.text.lengths[:, None]
+            self.span = replace(span, text=span.text.gather(1, order).masked_fill(dead, NOWHERE))
+
+    def append(self, keys: Tensor, values: Tensor, real: Tensor) -> None:
+        """Add those of T tokens [B, Hkv, T, d] that are no padding, real [B, T], inside any
+        window."""
+        assert self.text is not None
+        order = real.long().argsort(dim=1, descending=True, stable=True)
+        count, before = real.sum(1, dtype=torch.int32), self.text.lengths.clone()
+        self.text.append(take_tokens(keys, order), take_tokens(values, order), count)
+        if self.span is not None:  # padding has an index, too
+            M, span = self.text.keys.shape[2], self.span.now(before, self.text.keys.shape[2])
+            step = torch.arange(real.shape[1], device=real.device)
+            slots = torch.where(step < count[:, None], before[:, None] + step, M)
+            places = (span.count[:, None] + order).int()
+            places = pad(span.text, (0, 1)).scatter(1, slots, places)[:, :M]
+            self.span = replace(span, text=places, count=span.count + real.shape[1])
+
+    def reset(self) -> None:
+        """Forget everything; the layer can take a new prefill."""
+        self.logical, self.store, self.text, self.span = 0, None, None, None

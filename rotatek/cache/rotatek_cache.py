@@ -35,7 +35,7 @@ from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_b
 from rotatek.cache.call_mask import TEXT, check_further, check_prompt, columns_of
 from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
-from rotatek.cache.prefill_layer import PlannedLayer, PrefillCompressor, Recorder
+from rotatek.cache.prefill_layer import PrefillCompressor, PrefillLayer, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer
 from rotatek.cache.token_plan import (
@@ -120,7 +120,7 @@ class RotateKCache(RewindableCache):
         self._by_ids = True  # whether visual tokens are known by their ids
         self._again = False  # whether a prompt comes behind `reset`
         self._columns: Tensor | None = None  # see `call_mask`; None where the plan tells them
-        keys = [PlannedLayer(number, plan, filling) for number in range(plan.layers)]
+        keys = [PrefillLayer(number, plan, filling) for number in range(plan.layers)]
         super().__init__(layers=among_states(model, keys))
         self._steps: StepGraph | None = StepGraph()
 

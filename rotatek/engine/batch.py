@@ -35,14 +35,9 @@ class BatchLayer(CompressedLayer):
     """One layer of a `RunningBatch`: its rows, group by group."""
 
     def __init__(self, index: int, watchers: Mapping[int, Sequence[Watcher]]) -> None:
-        super().__init__(index, 0)
+        super().__init__(index)
         self.groups: list[RowGroupLayer] = []
         self.watchers = watchers  # by a row's index in the batch
-
-    @property
-    def is_filled(self) -> bool:
-        """Always: rows come from caches that are."""
-        return True
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable

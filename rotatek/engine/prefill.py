@@ -5,13 +5,21 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from rotatek.bridge.fitness import owners
-from rotatek.bridge.state_layers import copied
-from rotatek.cache.prefill_layer import Recorder
+from rotatek.bridge.state_layers import (
+    copied,
+    emptied,
+    key_layers,
+    restore,
+    state_layers,
+    state_of,
+)
+from rotatek.cache.device_timing import Stopwatch
+from rotatek.cache.layer import AttendingCache
+from rotatek.cache.prefill_layer import PrefillLayer, Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
 from rotatek.engine.general_questions import (
@@ -68,6 +76,49 @@ def empty_cache(
         del cache.layers[owners(vlm.model) :]
         return cache
     return RotateKCache(vlm.model, embedded.inputs(), settings, recorder=recorder, plan=plan)
+
+
+class SharedPrefill(AttendingCache):
+    """One prefill that fills several caches of the same token plan; decode with the members.
+
+    members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
+    timed: whether to measure what each member adds; if not, what two of them would compute alike is
+    computed once.
+    """
+
+    def __init__(self, plan: TokenPlan, members: Sequence[Cache], *, timed: bool = True) -> None:
+        self.plan = plan
+        self._watches: list[list[Stopwatch]] = [[] for _ in members]
+        for cache in members:
+            if not isinstance(cache, RotateKCache):
+                cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
+        self._members = members
+        watches = self._watches if timed else None
+        shared = (
+            PrefillLayer(number, plan, None, layers, watches)
+            for number, layers in enumerate(zip(*map(key_layers, members), strict=True))
+        )
+        super().__init__(
+            layers=[
+                next(shared) if isinstance(layer, CacheLayerMixin) else emptied(layer)
+                for layer in members[0].layers
+            ]
+        )
+
+    def end(self) -> None:
+        """The prefill is over for every member, which gets a copy of the states."""
+        self.plan.end()
+        for cache in self._members:
+            if isinstance(cache, RotateKCache):
+                cache.end()
+        for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
+            for layer in theirs:
+                restore(layer, state_of(own))
+
+    @property
+    def compress_ms(self) -> list[float]:
+        """Milliseconds each member has added to the prefill they share, where they are timed."""
+        return [1000 * sum(watch.seconds for watch in own) for own in self._watches]
 
 
 def fill(

@@ -17,14 +17,9 @@ class SideBySideLayer(CompressedLayer):
     """One layer of `SideBySide`; rows: that layer of each cache."""
 
     def __init__(self, index: int, layers: Sequence[CompressedLayer]) -> None:
-        super().__init__(index, 0)
+        super().__init__(index)
         self.layers = layers
         self.logical = max(layer.logical for layer in layers)  # masks are the layers' own
-
-    @property
-    def is_filled(self) -> bool:
-        """Always: the caches are."""
-        return True
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable

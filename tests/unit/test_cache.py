@@ -16,9 +16,9 @@ from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache import output_metric
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
+from rotatek.engine.prefill import SharedPrefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS, bits, rotatek
 from rotatek.methods.channels.base import LayerStates

@@ -14,10 +14,10 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import expanded
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.cache.shared_prefill import SharedPrefill
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
+from rotatek.engine.prefill import SharedPrefill
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.base import LayerStates
