@@ -143,6 +143,14 @@ def test_a_stored_cache_answers_further_questions(image: str, tmp_path: Path, ru
         assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
+def test_a_cache_that_cannot_be_saved_is_refused_before_the_answer(
+    image: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    status, out, err = run("ask", image, "what?", "--save-cache", str(tmp_path / "x"))
+    assert (status, out) == (2, "") and "rotatek[store]" in err
+
+
 @pytest.mark.parametrize(
     ("options", "budget"),
     [("--tokens fastv --keep-tokens 0.4", 0.25), ("--tokens fastv --smaller 8", 0.125)],
