@@ -21,12 +21,14 @@ from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp
-from tests.cards import QUESTION, WORDS, card
 from tests.families import EVERY, tiny_other
 from tests.fixtures import Picture, at_once
 from tests.server.conftest import (
+    QUESTION,
+    WORDS,
     ask,
     asked,
+    card,
     client_of,
     door_of,
     image,

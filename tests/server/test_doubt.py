@@ -17,8 +17,7 @@ from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.service.run import start
-from tests.cards import card
-from tests.server.conftest import ask, asked, client_of, door_of, served, texts, user
+from tests.server.conftest import ask, asked, card, client_of, door_of, served, texts, user
 from tests.unit.test_doubt import landscape
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from rotatek import errors
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.conversation import turn_of
 from rotatek.engine.decode import feed, prefill
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
+from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import Sampling
@@ -27,7 +29,7 @@ from rotatek.pictures import Pictures
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
-from tests.tiny import QWEN_TEMPLATE, tiny_qwen
+from tests.tiny import QWEN_TEMPLATE, TINY, tiny_qwen
 
 FULL = Settings(channels=Full())
 BITS = Settings.of(smaller=8)
@@ -251,3 +253,55 @@ def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image
     pictures.close()
     pruned.close()
     assert engine.scheduler.running == 0 and engine.admission.running <= before
+
+
+# -- weights by general questions, which are read behind a prompt and leave nothing but weights --
+
+EXACT = Settings.of(keep_channels=1.0, weighting="general")
+WEIGHED: dict[str, dict[str, Any]] = {
+    "channels": {"keep_channels": 0.25},
+    "bits": {"smaller": 8},
+    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 4},
+}
+
+
+def filled(
+    vlm: VisionLanguageModel, picture: fixtures.Picture, settings: Settings
+) -> tuple[RotateKCache, Tensor, Tensor]:
+    """A cache, the logits behind its prompt, and the next position."""
+    embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
+    plan = plan_for(vlm, embedded, settings.pruning, general=settings.asks_generally)
+    cache = empty_cache(vlm, embedded, settings, plan)
+    return cache, fill(vlm, embedded, plan, [cache])[0], embedded.next_position
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_next", "qwen3_5", "gemma3"])
+def test_both_answers_are_exact_where_nothing_is_compressed(
+    family: str, picture: fixtures.Picture
+) -> None:
+    """The first one's logits are the prompt's own, the next ones' know of no general question."""
+    vlm = (TINY | EVERY)[family]()
+    own, first, position = filled(vlm, picture, EXACT)
+    plain, wanted, _ = filled(vlm, picture, BASELINE)
+    torch.testing.assert_close(first, wanted, atol=2e-4, rtol=2e-4)
+    assert own.get_seq_length() == plain.get_seq_length()
+    turn = turn_of(vlm, "and why?").ids
+    again, expected = (feed(vlm, turn, position, cache)[0] for cache in (own, plain))
+    torch.testing.assert_close(again, expected, atol=5e-4, rtol=5e-4)
+
+
+@pytest.mark.parametrize("form", WEIGHED)
+def test_they_weigh_and_leave_no_token(form: str, picture: fixtures.Picture) -> None:
+    vlm = tiny_qwen()
+    with_them, plain = (
+        filled(vlm, picture, Settings.of(**WEIGHED[form], weighting=weighting))[0]
+        for weighting in ("general", "paper")
+    )
+    assert with_them.get_seq_length() == plain.get_seq_length()
+    assert with_them.bytes().parts["text"] == plain.bytes().parts["text"]
+    held = [dict(cache.tensors()) for cache in (with_them, plain)]
+    assert any(
+        one.shape != held[1][name].shape or not torch.equal(one, held[1][name])
+        for name, one in held[0].items()
+        if name in held[1]
+    )
