@@ -34,7 +34,7 @@ Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one r
 class BatchLayer(CompressedLayer):
     """One layer of a `RunningBatch`: its rows, group by group."""
 
-    def __init__(self, index: int, watchers: Mapping[int, Sequence[Watcher]]) -> None:
+    def __init__(self, index: int, watchers: Mapping[int, Watcher]) -> None:
         super().__init__(index)
         self.groups: list[RowGroupLayer] = []
         self.watchers = watchers  # by a row's index in the batch
@@ -49,9 +49,8 @@ class BatchLayer(CompressedLayer):
             rows = slice(start, start + slots.width)
             parts.append(slots.attend(query[rows], key[rows], value[rows], scale))
             start = rows.stop
-        for place, watchers in self.watchers.items():
-            for see in watchers:
-                see(self.index, over_root(module, query[place : place + 1]))
+        for place, see in self.watchers.items():
+            see(self.index, over_root(module, query[place : place + 1]))
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
 
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
@@ -77,8 +76,8 @@ class RunningBatch(RewindableCache):
     """
 
     def __init__(self, like: Cache, *, steps: StepGraph | None = None) -> None:
-        self._watchers: dict[int, Sequence[Watcher]] = {}  # by index in the batch
-        self._watching: dict[int, Sequence[Watcher]] = {}  # by number
+        self._watchers: dict[int, Watcher] = {}  # by index in the batch
+        self._watching: dict[int, Watcher] = {}  # by number
         numbers = count()
         super().__init__(
             layers=[
@@ -106,7 +105,7 @@ class RunningBatch(RewindableCache):
         self,
         caches: Sequence[Cache],
         tokens: int,
-        watchers: Sequence[Sequence[Watcher]] = (),
+        watchers: Sequence[Watcher | None] = (),
         *,
         reserve: bool = True,
         growth: float = 1.0,
@@ -118,7 +117,7 @@ class RunningBatch(RewindableCache):
         Args:
             caches: compressed or plain, of one sample each.
             tokens: that each row may add.
-            watchers: recorders of each cache's queries.
+            watchers: the recorder of each cache's queries.
             reserve: whether to reserve capacity for `tokens` at once.
             growth: how many times as many rows are expected soon. Under a graph the batch is made
                 large enough for these too where memory allows, so that it moves seldom.

@@ -199,7 +199,7 @@ class Scheduler:
             self._batch = RunningBatch(sequences[0].cache, steps=self._steps)
             self._batch.static = self.graphs
         limit = max(sequence.limit for sequence in sequences)
-        watchers = [sequence.watchers for sequence in sequences]
+        watchers = [sequence.watcher for sequence in sequences]
         caches = [sequence.cache for sequence in sequences]
         here = len({sequence.request for sequence in (*self._rows.values(), *sequences)})
         growth = max(1.0, self._expected() / here)

@@ -93,7 +93,7 @@ class Sequence:
     stop: StopFlag | None = None
     request: int = 0
     first: "Sequence | None" = None
-    watchers: tuple[Watcher, ...] = ()
+    watcher: Watcher | None = None
     sampled: deque[SampledToken] = field(default_factory=deque)
     made: int = 0
     token: int = -1
@@ -121,8 +121,7 @@ class Sequence:
         self.position = int(self.embedded.next_position[0])
         self.made, self.ended, self.failure = 0, False, None
         self.sampled.clear()
-        seen = None if self.attention is None else self.attention.see
-        self.watchers = (seen,) if watched and seen else ()
+        self.watcher = self.attention.see if watched and self.attention is not None else None
 
     def bytes(self) -> ByteCount:
         """Live bytes of this column's cache."""
@@ -141,7 +140,7 @@ class Sequence:
 
     def rest(self) -> None:
         """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.recorder, self.watchers, self.first = None, (), None
+        self.recorder = self.watcher = self.first = None
         if isinstance(self.cache, RotateKCache):
             self.cache.make_growing()
         whole = self.embedded
@@ -156,7 +155,7 @@ class Sequence:
 
     def stop_watching(self) -> None:
         """Drop recorders that have missed a step: their figures would be shifted."""
-        self.recorder, self.attention, self.watchers = None, None, ()
+        self.recorder = self.attention = self.watcher = None
 
     def close(self) -> None:
         """Let go of every tensor."""
