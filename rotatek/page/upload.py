@@ -31,11 +31,8 @@ class CheckedUpload:
         if payload is None:
             return None
         with refusing():
-            address = (payload.url or "").lower()
-            if payload.path is None and address.startswith(("http:", "https:")):
+            if payload.path is None or (payload.url or "").lower().startswith("data:"):
                 raise errors.ImageNotAFile
-            if payload.path is None or address.startswith("data:"):
-                raise errors.NotAnImage
             picture = request.open_image(Path(payload.path))
             with Path(payload.path).open("rb") as file:
                 picture.info[UNSEEN] = not file.read(4).startswith(SEEN)
@@ -47,10 +44,9 @@ class CheckedUpload:
         """Keep local files as Gradio does; refuse a URL, which it would download."""
         if str(url_or_file_path).lower().startswith(("http:", "https:")):
             raise refusal(errors.ImageNotAFile())
+        move: Any = super()
         try:
-            return await super().async_move_resource_to_block_cache(  # type: ignore[misc]
-                url_or_file_path
-            )
+            return await move.async_move_resource_to_block_cache(url_or_file_path)
         except FileNotFoundError:  # it was swept away meanwhile
             raise refusal(errors.FileUnreadable()) from None
 

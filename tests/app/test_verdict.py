@@ -10,7 +10,7 @@ from rotatek.engine.column import Column
 from rotatek.engine.events import Token
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
-from rotatek.page.ask.card import Verdict, compare, fidelity, words_of
+from rotatek.page.ask.card import compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
@@ -18,24 +18,24 @@ from rotatek.service.run import Run
 from rotatek.service.service import Service
 
 SPELLINGS = [
-    ("Harbour Café", "harbour cafe", Verdict.DIFFERENT),
-    ("Harbour Café", "HARBOUR  café.", Verdict.SPELLING),
-    ("20.10", "20.10 ", Verdict.SAME),
-    ("20.10", "2010", Verdict.DIFFERENT),
-    ("1,204", "1.204", Verdict.DIFFERENT),
-    ("£20.10", "20.10", Verdict.DIFFERENT),
-    ("-5", "5", Verdict.DIFFERENT),
-    ("Open: Monday", "open Monday!", Verdict.SPELLING),
-    ("a-b", "ab", Verdict.SPELLING),
-    ("", "", Verdict.SAME),
+    ("Harbour Café", "harbour cafe", "different"),
+    ("Harbour Café", "HARBOUR  café.", "spelling"),
+    ("20.10", "20.10 ", "same"),
+    ("20.10", "2010", "different"),
+    ("1,204", "1.204", "different"),
+    ("£20.10", "20.10", "different"),
+    ("-5", "5", "different"),
+    ("Open: Monday", "open Monday!", "spelling"),
+    ("a-b", "ab", "spelling"),
+    ("", "", "same"),
 ]
 
 
 @pytest.mark.parametrize("one,other,expected", SPELLINGS)
 def test_spelling_is_case_space_and_punctuation_outside_numbers(
-    one: str, other: str, expected: Verdict
+    one: str, other: str, expected: str
 ) -> None:
-    assert compare(one, other) is expected and compare(other, one) is expected
+    assert compare(one, other) == expected == compare(other, one)
 
 
 PIECES = [

@@ -7,7 +7,6 @@ Every character of a question or an answer is escaped.
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from html import escape
 from typing import Final, NamedTuple
 
@@ -39,18 +38,10 @@ class Place(NamedTuple):
     parts: bool
 
 
-class Verdict(StrEnum):
-    """How an answer compares with the uncompressed one."""
-
-    SAME = "same"
-    SPELLING = "spelling"  # the same letters, digits and symbols
-    DIFFERENT = "different"
-
-
-SENTENCES: Final = {
-    Verdict.SAME: "The same answer",
-    Verdict.SPELLING: "The same up to spelling",
-    Verdict.DIFFERENT: "A different answer",
+VERDICTS: Final = {
+    "same": "The same answer",
+    "spelling": "The same up to spelling",  # the same letters, digits and symbols
+    "different": "A different answer",
 }
 FIDELITY: Final = (
     "Fidelity is the share of tokens that are the uncompressed ones, each weighed by e to the "
@@ -74,11 +65,8 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
     verdict, sentence = judged(column, run)
     kind = f' data-verdict="{verdict}"' if verdict else ""
     first = run.reference
-    parts = (
-        ""
-        if column is first or not (column.finished and first.finished)
-        else parting(column, first)
-    )
+    is_compared = column is not first and column.finished and first.finished
+    parts = parting(column, first) if is_compared else ""
     return (
         f'<article class="rk-card" data-column="{title}" data-state="{"done" if done else "live"}" '
         f'style="--c: {escape(column.method.colour, quote=True)}">'
@@ -134,7 +122,7 @@ def _word(word: Word, diverged: int | None) -> str:
     return space + (span if text else "")
 
 
-def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
+def judged(column: Column, run: Run) -> tuple[str | None, str]:
     """The verdict, None while there is none, and its sentence."""
     if column.failure is not None:
         return None, ""
@@ -146,9 +134,9 @@ def judged(column: Column, run: Run) -> tuple[Verdict | None, str]:
         return None, "Stopped" if run.stopped else ""
     found = compare(column.finished.answer, reference.finished.answer)
     if isinstance(column.settings.channels, WhatIf):
-        return found, f"{SENTENCES[found]}; its Keys save no bytes{cut}"
+        return found, f"{VERDICTS[found]}; its Keys save no bytes{cut}"
     held, full = live_bytes(column)
-    return found, f"{SENTENCES[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
+    return found, f"{VERDICTS[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
 
 
 def _held(column: Column) -> str:
@@ -242,11 +230,11 @@ def words_of(pieces: Iterable[str]) -> list[Word]:
     return words
 
 
-def compare(answer: str, reference: str) -> Verdict:
-    """Same, the same up to case, spaces and punctuation, or different."""
+def compare(answer: str, reference: str) -> str:
+    """A key of `VERDICTS`: same, the same up to case, spaces and punctuation, or different."""
     if answer.strip() == reference.strip():
-        return Verdict.SAME
-    return Verdict.SPELLING if spelled(answer) == spelled(reference) else Verdict.DIFFERENT
+        return "same"
+    return "spelling" if spelled(answer) == spelled(reference) else "different"
 
 
 def spelled(text: str) -> str:

@@ -141,8 +141,6 @@ class CollectionEvents:
             engine = self.context.service.engine(model)
             with self.context.service.stoppable(engine, _key(session)) as stop:
                 yield from work(engine, stop)
-        except Stopped as stopped:
-            said = stopped.message
         except Exception as error:
             said = public_message(error)
         finally:

@@ -11,7 +11,6 @@ import numpy as np
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
-from rotatek.errors import Stopped
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.page import markup, plot_transport
@@ -64,8 +63,6 @@ class HeadEvents:
                     found[one.layer, one.head] = one.kl
                     if one.head + 1 == view.trace.heads(one.layer) and count < total:
                         yield shown_damage(view, _progress(count, total))
-            except Stopped as stopped:
-                said = markup.line(stopped.message)
             except Exception as error:
                 said = markup.line(errors.public_message(error), whole=True)
         yield shown_damage(view, said) | {
