@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root, tag
 from rotatek.bridge.fitness import lends, window_of
-from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.output_metric import output_metric
@@ -105,6 +105,20 @@ class PrefillCompressor:
         self.waiting.clear()
 
 
+class PromptCall(NamedTuple):
+    """One attention call over a prompt.
+
+    module: that calls, whose output projection some methods weigh Values by; query [B, Hq, L, d],
+    key and value [B, Hkv, L, d]; out: [B, L, Hq, d], its output.
+    """
+
+    module: nn.Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+
+
 class PrefillLayer(CompressedLayer):
     """A cache layer that runs its own attention: full at prefill, which fills it, and compressed
     afterwards.
@@ -176,8 +190,7 @@ class PrefillLayer(CompressedLayer):
         self.first, self.each = self.text is None, []
         if self.text is None:
             out: Tensor = full()
-            self.plan.leave(module, out)
-            self._fill(module, query, key, value)
+            self._fill(PromptCall(module, query, key, value, out))
             self.plan.observe(self.index, query, key, scale)
             return out
         self.follow(0)
@@ -228,42 +241,35 @@ class PrefillLayer(CompressedLayer):
             return visual
         return visual._replace(lengths=self.text.tables.seen(self.text.lengths), fresh=True)
 
-    def _fill(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> None:
+    def _fill(self, call: PromptCall) -> None:
         """Store a prompt's states in every member. What two of them would compute alike is computed
         once, unless their times are measured."""
         states = None
         for number, layer in enumerate(self.members or (self,)):
             watch: AbstractContextManager[Any] = nullcontext()
             if self.watches is not None:
-                watch = Stopwatch(key.device)
+                watch = Stopwatch(call.key.device)
                 self.watches[number].append(watch)
             with watch:
                 if isinstance(layer, PrefillLayer):
-                    made = layer.store_prefill(module, query, key, value, states)
+                    made = layer.store_prefill(call, states)
                     states = made if self.watches is None else None
                 else:
-                    layer.update(key, value)
+                    layer.update(call.key, call.value)
 
     def store_prefill(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        states: LayerStates | None = None,
+        self, call: PromptCall, states: LayerStates | None = None
     ) -> LayerStates | None:
         """Store one prefill's states.
 
         Args:
-            module: the attention module; some methods weigh Values by its output projection.
-            query: [B, Hq, L, d].
-            key: [B, Hkv, L, d].
-            value: [B, Hkv, L, d].
+            call: over the prompt.
             states: the visual ones, where another cache has gathered them.
 
         Returns:
             The visual states; None where the layer reads no visual token.
         """
+        module, query, key, value, out = call
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         width, order = window_of(module), None
         if width is not None:
@@ -287,31 +293,21 @@ class PrefillLayer(CompressedLayer):
                 self.index,
                 text=said,
             )
-        self._store(module, key, states, order)
-        return states
-
-    def _store(
-        self,
-        module: nn.Module,
-        key: Tensor,
-        states: LayerStates,
-        order: Rows | None,
-    ) -> None:
-        """Compress visual tokens; order: those that a window leaves, the newest first."""
         seen = states
-        if order is not None:
+        if order is not None:  # the tokens that a window leaves, the newest first
             if order.longest == 0:
-                return
+                return states
             seen = states.cached("seen", lambda: states.taken(order))
         filling, more = self.filling, dict[str, Any]()
         if filling.method.times_smaller is not None:
-            for name, part in (("stream", self.plan.entering()), ("gain", self.plan.gain())):
-                more[name] = None if part is None else part.to(key.device)
+            parts = {"stream": self.plan.entering(), "gain": self.plan.gain(module, out)}
+            more = {name: None if p is None else p.to(key.device) for name, p in parts.items()}
             more["value_metric"] = output_metric(module, key)
         if filling.bases is not None:
             more["basis"] = filling.bases[self.index]
-        whole, states = seen is states, replace(states, **more)
-        filling.take(self, states, states if whole else replace(seen, **more))
+        whole = replace(states, **more)
+        filling.take(self, whole, whole if seen is states else replace(seen, **more))
+        return states
 
     def state(self) -> dict[str, Any]:
         """The argument of `restore`: the filled layer's state."""

@@ -122,25 +122,18 @@ class RotateKCache(RewindableCache):
         self._columns: Tensor | None = None  # see `call_mask`; None where the plan tells them
         keys = [PrefillLayer(number, plan, filling) for number in range(plan.layers)]
         super().__init__(layers=among_states(model, keys))
-        self._steps: StepGraph | None = StepGraph()
+        self._steps = StepGraph()
 
     @property
     def graph(self) -> bool:
         """Whether the model replays one-token steps on this cache as a CUDA graph, where there is a
         GPU. With False they are launched kernel by kernel with the same capacity, so that kernels
         split their work in the same way, and the tokens are the same."""
-        return self._steps is not None and self._steps.replays
+        return self._steps.replays
 
     @graph.setter
     def graph(self, wanted: bool) -> None:
-        if self._steps is None:
-            self._steps = StepGraph()
         self._steps.replays = wanted
-
-    def release_steps(self) -> None:
-        """Leave one-token steps to the caller, who may reserve capacity and capture them."""
-        self._thaw()
-        self._steps = None
 
     def run(
         self,
@@ -157,15 +150,14 @@ class RotateKCache(RewindableCache):
             kwargs: the others, with this cache.
             may_replay: whether nothing of the model has to see every call.
         """
-        steps = self._steps
-        if steps is None or not self._filled:
+        if not self._filled:
             return forward(*args, **kwargs)
         kind = self._replayable(kwargs) if may_replay and not args else None
         if kind is None:
             self._thaw()
             return forward(*args, **kwargs)
         try:
-            return steps.step(kind, forward, self, kwargs)
+            return self._steps.step(kind, forward, self, kwargs)
         except CaptureFailed:
             log.warning("a step could not be captured and is launched by kernel", exc_info=True)
             self.graph = False
@@ -337,7 +329,7 @@ class RotateKCache(RewindableCache):
 
     def _thaw(self) -> None:
         """Let the text grow again, for a call that no graph serves."""
-        if self._steps is not None and self._steps.holding:
+        if self._steps.holding:
             self._steps.forget()
             for layer in key_layers(self):
                 layer.text.static = False
@@ -503,8 +495,7 @@ class RotateKCache(RewindableCache):
 
     def close(self) -> None:
         """Drop every tensor."""
-        if self._steps is not None:
-            self._steps.forget()
+        self._steps.forget()
         self._columns = None
         for layer in key_layers(self):
             layer.reset()

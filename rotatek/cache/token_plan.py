@@ -40,7 +40,6 @@ class TokenPlan:
             self.logical -= int(layout.aside[0].sum())
         self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
         self.norm: nn.Module | None = None  # behind its output projection
-        self._leaving: tuple[nn.Module, Tensor] | None = None  # what projects, and what it is given
         self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
         self._stages = pruner.stages(layers) if self.prunes else {}
         self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
@@ -266,16 +265,16 @@ class TokenPlan:
             return None  # a prompt in chunks, which is refused where it is stored
         return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
 
-    def leave(self, attention: nn.Module, out: Tensor) -> None:
-        """See the present layer's output [B, L', Hq, d], before its projection `o_proj`."""
-        self._leaving = None if self.norm is None else (attention, out)
-
-    def gain(self) -> Tensor | None:
+    def gain(self, attention: nn.Module, out: Tensor) -> Tensor | None:
         """By how much the norm behind the present layer's output projection changes the squared
-        size of the window's rows, [B]; None where outputs are added as they are."""
-        if self.norm is None or self._leaving is None or self._rows is None:
+        size of the window's rows, [B]; None where outputs are added as they are.
+
+        Args:
+            attention: the layer's attention module.
+            out: [B, L', Hq, d], its output before the projection `o_proj`.
+        """
+        if self.norm is None or self._rows is None:
             return None
-        attention, out = self._leaving
         project: Any = attention.o_proj
         rows = self._rows[2].to(out.device).gather(out.transpose(1, 2)).transpose(1, 2)
         before = project(rows.flatten(2))  # [B, W, hidden]
@@ -298,7 +297,7 @@ class TokenPlan:
             layout = self._layout.to(query.device)
             seen = Attended(query, keys, layout, scale, keep)
             self._choice = self.pruner.choose(seen)
-        self._entering = self.norm = self._leaving = None
+        self._entering = self.norm = None
 
     def end(self) -> None:
         """Let go of what the prefill needed: it is over."""

@@ -27,7 +27,6 @@ def filled(vlm: VisionLanguageModel, number: int) -> RotateKCache:
     asked = make_request(image, f"question {number} " * (1 + number % 3), 64)
     embedded = vlm.embed(vlm.prompt(asked))
     cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(smaller=3))
-    cache.release_steps()
     prefill(vlm, embedded, cache)
     return cache
 
