@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.engine.decode import decode_one_token
+from rotatek.bridge.cache_argument import with_cache
 from rotatek.engine.token_choice import TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 
@@ -34,5 +34,14 @@ def decode(
         if all(ended) or left == 1:
             return
         mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=1)
-        logits = decode_one_token(vlm, chosen, position, cache, mask)
+        with torch.inference_mode():
+            out = vlm.model(
+                input_ids=chosen[:, None],
+                position_ids=vlm.positions_at(position),
+                attention_mask=mask,
+                use_cache=True,
+                logits_to_keep=1,
+                **with_cache(vlm.model, cache),
+            )
+        logits = out.logits[:, -1].float()
         position = position + 1

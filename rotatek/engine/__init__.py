@@ -4,7 +4,8 @@
 batching); `batch` is the cache that the model sees in that step, `row_group` and `row_group_layer`
 store rows of one storage form together, `admission` reserves memory, `image_features` keeps what
 the vision tower computed, `prefill` fills caches of several settings from one prompt,
-`conversation` keeps them for follow-up questions, and `events` is what a caller receives.
+`column` and `conversation` keep them for follow-up questions, `events` is what a caller receives,
+and `answer` what it folds them into.
 """
 
 from typing import TYPE_CHECKING, Any

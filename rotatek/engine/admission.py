@@ -1,12 +1,14 @@
 """Admission: a request waits until the caches of earlier ones leave enough memory for its own."""
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
 
 from rotatek.bridge.attention import StopFlag
+from rotatek.errors import Stopped
 from rotatek.models.memory import free_bytes
 
 LOOK_S: Final = 0.05  # how often a waiting request checks whether it was stopped
@@ -33,24 +35,27 @@ class MemoryReservation:
         self.size = size
         self.admitted = self.resting = False
 
-    @property
-    def place(self) -> int:
-        """The position in the queue, from 1; 0 once it is admitted."""
-        queue = self._admission.queue
-        with self._admission.changed:
-            return queue.index(self) + 1 if self in queue else 0
+    def queued(self, stop: StopFlag | None = None) -> Iterator[int]:
+        """Its place in the queue, from 1, until it is admitted: whenever that has changed, and at
+        least every `TELL_S`.
 
-    def wait(self, stop: StopFlag | None = None) -> bool:
-        """Wait until it is admitted, its position has changed, it is stopped, or `TELL_S` is over.
-        Whether it is admitted."""
-        place, looks = self.place, round(TELL_S / LOOK_S)
-        with self._admission.changed:
-            while looks and not self.admitted and not (stop is not None and stop.is_set()):
-                self._admission.changed.wait(LOOK_S)
-                looks -= 1
-                if not self.admitted and self._admission.queue.index(self) + 1 != place:
-                    break
-        return self.admitted
+        Raises:
+            Stopped: where it is stopped meanwhile.
+        """
+        queue, changed = self._admission.queue, self._admission.changed
+        place, told = 0, 0.0
+        while True:
+            with changed:
+                if not self.admitted and place:
+                    changed.wait(LOOK_S)
+                if self.admitted:
+                    return
+                before, place = place, queue.index(self) + 1
+            if stop is not None and stop.is_set():
+                raise Stopped
+            if place != before or time.monotonic() - told >= TELL_S:
+                told = time.monotonic()
+                yield place
 
     def resize(self, size: int, *, resting: bool = False) -> None:
         """Replace the estimate by the real bytes, and say whether it rests now."""

@@ -5,7 +5,7 @@ call (`rotatek.engine.row_group_layer`); other forms have calls of their own, in
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -23,12 +23,12 @@ from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.pools import Copy, Shift
 from rotatek.engine.row_group import RowGroup, key_of
 from rotatek.engine.row_group_layer import LayerRow, RowGroupLayer, layer_row_of
+from rotatek.engine.sequences import Sequence as Owner
+from rotatek.engine.sequences import Watcher
 from rotatek.engine.state_rows import StateRows
 from rotatek.models.memory import is_out_of_memory
 
 log = logging.getLogger("rotatek")
-
-Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
 
 
 class BatchLayer(CompressedLayer):
@@ -37,7 +37,7 @@ class BatchLayer(CompressedLayer):
     def __init__(self, index: int, watchers: Mapping[int, Watcher]) -> None:
         super().__init__(index)
         self.groups: list[RowGroupLayer] = []
-        self.watchers = watchers  # by a row's index in the batch
+        self.watchers = watchers  # by index in the batch
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
@@ -71,13 +71,12 @@ class RunningBatch(RewindableCache):
         steps: replays steps as a CUDA graph, where `static` is set.
 
     Attributes:
-        order: each row's number, or None for a row that is not in use, as a step computes them.
+        order: whose each row is, or None for a row that is not in use, as a step computes them.
         moved: how often tensors changed their addresses, which a graph would not survive.
     """
 
     def __init__(self, like: Cache, *, steps: StepGraph | None = None) -> None:
         self._watchers: dict[int, Watcher] = {}  # by index in the batch
-        self._watching: dict[int, Watcher] = {}  # by number
         numbers = count()
         super().__init__(
             layers=[
@@ -91,40 +90,28 @@ class RunningBatch(RewindableCache):
         self._graph = steps
         self.static = False
         self.moved, self._uncaptured = 0, -1  # where a step could not be captured
-        self.order: list[int | None] = []
+        self.order: list[Owner | None] = []
         self._groups: dict[Hashable, RowGroup] = {}
-        self._logical: dict[int, int] = {}
-        self._steps = self._number = 0
+        self._steps = 0
 
-    def __len__(self) -> int:
-        """Rows in use."""
-        return len(self._logical)
+    @property
+    def owners(self) -> list[Owner]:
+        """Those of the rows in use."""
+        return [owner for owner in self.order if owner is not None]
 
     @torch.inference_mode()
-    def join(
-        self,
-        caches: Sequence[Cache],
-        tokens: int,
-        watchers: Sequence[Watcher | None] = (),
-        *,
-        reserve: bool = True,
-        growth: float = 1.0,
-    ) -> list[int]:
-        """Take over filled caches, which are empty afterwards.
+    def join(self, owners: Sequence[Owner], *, reserve: bool = True, growth: float = 1.0) -> None:
+        """Take over filled caches of one sample each, which are empty afterwards.
 
         Where memory runs out meanwhile, the batch and the caches are unchanged.
 
         Args:
-            caches: compressed or plain, of one sample each.
-            tokens: that each row may add.
-            watchers: the recorder of each cache's queries.
-            reserve: whether to reserve capacity for `tokens` at once.
+            owners: the sequences, whose limits are the tokens that rows may add.
+            reserve: whether to reserve capacity for these at once.
             growth: how many times as many rows are expected soon. Under a graph the batch is made
                 large enough for these too where memory allows, so that it moves seldom.
-
-        Returns:
-            The numbers of the rows.
         """
+        caches, tokens = [one.cache for one in owners], max(one.limit for one in owners)
         pieces = [[layer_row_of(layer, tokens) for layer in key_layers(cache)] for cache in caches]
         keys = [key_of(own) for own in pieces]
         try:
@@ -138,13 +125,18 @@ class RunningBatch(RewindableCache):
             self._drop_empty()
             self._order()
             raise
-        numbers = self._add(keys, pieces)
-        for number, seeing in zip(numbers, watchers, strict=False):
-            self._watching |= {number: seeing} if seeing else {}
-        self._order(dict(zip(numbers, map(state_layers, caches), strict=True)))
+        copies, shifts = list[Copy](), list[Shift]()
+        for owner, key, own, seen in zip(owners, keys, pieces, _real_lengths(pieces), strict=True):
+            to_copy, to_shift = self._groups[key].add(own, seen, owner, self._steps)
+            copies += to_copy
+            shifts += to_shift
+        if copies:
+            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
+        if shifts:
+            torch._foreach_add_([to for to, _ in shifts], [by for _, by in shifts])
+        self._order(dict(zip(owners, map(state_layers, caches), strict=True)))
         for cache in caches:
             _strip(cache)
-        return numbers
 
     def _fit(
         self, key: Hashable, alike: Sequence[Sequence[LayerRow]], room: int, growth: float
@@ -165,22 +157,6 @@ class RunningBatch(RewindableCache):
             for layer, slots in zip(key_layers(self), group.slots, strict=True):
                 layer.groups.append(slots)
 
-    def _add(self, keys: Sequence[Hashable], pieces: Sequence[Sequence[LayerRow]]) -> list[int]:
-        """Give every cache a number and an index, and copy its tensors there."""
-        numbers, copies, shifts = [], list[Copy](), list[Shift]()
-        for key, own, seen in zip(keys, pieces, _real_lengths(pieces), strict=True):
-            to_copy, to_shift = self._groups[key].add(own, seen, self._number)
-            copies += to_copy
-            shifts += to_shift
-            self._logical[self._number] = own[0].logical - self._steps
-            numbers.append(self._number)
-            self._number += 1
-        if copies:
-            torch._foreach_copy_([to for to, _ in copies], [source for _, source in copies])
-        if shifts:
-            torch._foreach_add_([to for to, _ in shifts], [by for _, by in shifts])
-        return numbers
-
     def _drop_empty(self, kept: bool = False) -> None:
         """Free the memory of empty groups; with `kept` only of those that no row can join."""
         empty = [key for key, group in self._groups.items() if not group.taken]
@@ -192,53 +168,56 @@ class RunningBatch(RewindableCache):
             self.moved += 1
 
     @torch.inference_mode()
-    def leave(self, numbers: Iterable[int], into: Mapping[int, Cache] | None = None) -> None:
+    def leave(self, gone: Collection[Owner], restored: Iterable[Owner] = ()) -> None:
         """Remove rows. Under a graph their slots stay free for others.
 
         Args:
-            numbers: of the rows.
-            into: caches of one sample that get their rows' tensors back, by row.
+            gone: whose rows.
+            restored: those of them whose caches get their tensors back.
         """
-        gone = set(numbers)
-        for number, cache in (into or {}).items():
-            self._restore(number, cache)
+        for owner in restored:
+            self._restore(owner)
         for group in list(self._groups.values()):
-            if gone.isdisjoint(group.numbers):
+            if all(owner not in gone for owner in group.owners):
                 continue
             if self.static and not group.apart:
                 group.forget(gone)
             else:
                 self.moved += group.drop_rows(gone)
-        for number in gone:
-            self._logical.pop(number, None)
-            self._watching.pop(number, None)
-        self._drop_empty(kept=self.static and bool(self._logical))
+        left = any(group.taken for group in self._groups.values())
+        self._drop_empty(kept=self.static and left)
         self._order()
         if not (self.static and self.order):
             self._states.shrink()
 
-    def _restore(self, number: int, cache: Cache) -> None:
+    def _restore(self, owner: Owner) -> None:
         """Give one row back to the cache it came from."""
-        self._states.give(number, state_layers(cache))
-        group = next(group for group in self._groups.values() if number in group.numbers)
-        place, logical = group.numbers.index(number), self._logical[number] + self._steps
+        cache = owner.cache
+        self._states.give(owner, state_layers(cache))
+        group = next(group for group in self._groups.values() if owner in group.owners)
+        place = group.owners.index(owner)
+        row = group.rows[place]
+        assert row is not None
+        logical = row.logical + self._steps
         for held, slots in zip(key_layers(cache), group.slots, strict=True):
-            store, text = slots.restored(place)
+            store, text = slots.restored(row, place)
             if isinstance(cache, RotateKCache):
                 held.store, held.text, held.logical = store, text, logical
             else:
                 _refill(held, text, logical)
 
-    def _order(self, joined: Mapping[int, Sequence[Any]] | None = None) -> None:
+    def _order(self, joined: Mapping[Owner, Sequence[Any]] | None = None) -> None:
         """Set each row's index, its state, its visible length, and the largest length; joined: the
         states of new rows."""
-        self.order = [row for group in self._groups.values() for row in group.mark(self.static)]
+        groups = self._groups.values()
+        self.order = [owner for group in groups for owner in group.mark(self.static)]
         self._states.place(self.order, joined or {})
         self._watchers.clear()
-        for place, number in enumerate(self.order):
-            if number in self._watching:
-                self._watchers[place] = self._watching[number]
-        longest = self._steps + max(self._logical.values(), default=0)
+        for place, owner in enumerate(self.order):
+            if owner is not None and owner.watcher is not None:
+                self._watchers[place] = owner.watcher
+        rows = [row.logical for group in groups for row in group.rows if row is not None]
+        longest = self._steps + max(rows, default=0)
         for layer in key_layers(self):
             layer.logical = longest
 

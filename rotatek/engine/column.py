@@ -1,155 +1,260 @@
-"""The record of one column: events in, plain numbers out.
+"""One setting's answers to a conversation's questions, and the events that tell of them."""
 
-The numbers are the fields of `--json`, of the API, and of exports.
-"""
-
-from collections.abc import Iterable, Mapping
+import math
+import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers.cache_utils import Cache
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from rotatek.engine.events import (
-    Event,
-    Failed,
-    Finished,
-    Likely,
-    Prefilled,
-    Restarted,
-    Stored,
-    Token,
-)
-from rotatek.methods.channels import ChannelMethod
+from kernels import dispatch
+from rotatek.cache.bytes import ByteCount
+from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
+from rotatek.cache.token_plan import TokenPlan
+from rotatek.engine.answer import Answer
+from rotatek.engine.events import Finished, Likely, Prefilled, Token
+from rotatek.engine.sequences import SampledToken, Sequence
+from rotatek.inputs.sampling import GREEDY
+from rotatek.inputs.text_files import whole_characters
+from rotatek.inspect.answer_attention import AnswerAttentionRecorder
+from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import Settings
-from rotatek.methods.tokens import TokenPruner
+from rotatek.models import Prompt, VisionLanguageModel
 
-METRICS: Final = (
-    "kv_bytes", "kv_bytes_full", "nominal_kv", "prefill_ms", "agreement", "first_divergence", "kl",
-    "confidence", "stopped",
-)  # fmt: skip
-VISUAL: Final = ("visual_keys", "visual_values", "bases", "masks")  # parts of its bytes
-NEAR: Final = 0.03  # of the bytes asked for: what is nearer has met them
+CONTEXT: Final = 8  # tokens that are decoded again before a new one
+LEAST_LOG: Final = -9999.0  # JSON has no infinity
+BYTE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token that is a byte
 
 
-def folded(events: Iterable[Event], settings: Mapping[str, Settings]) -> "dict[str, Column]":
-    """Every column of an answer, once it is complete.
-
-    Raises:
-        UserError: in the engine's words, where it failed.
-    """
-    found = {name: Column(name, own) for name, own in settings.items()}
-    for event in events:
-        if isinstance(event, Failed):
-            raise event.error
-        if isinstance(event, Restarted):
-            found = {name: Column(name, own) for name, own in settings.items()}
-        elif event.column is not None:
-            found[event.column].take(event)
-    return found
-
-
-@dataclass
+@dataclass(eq=False)
 class Column:
-    """One column's results so far; times in milliseconds, sizes in bytes."""
+    """One setting's cache, and its answers so far.
 
-    title: str
+    Args:
+        name: what events call it.
+        settings: how its cache is compressed.
+        cache: filled by the prefill; empty while its row is in the batch.
+        plan: the prompt's token plan.
+        rows: of the prompt that the cache has read; an encoder-stage pruner leaves fewer.
+        first_position: of the first token behind the prompt.
+        chosen: bool [visual tokens], those that an encoder-stage pruner left, or None.
+        draw: which of several answers under equal settings it is.
+        recorder: records its Keys, for figures; attention: its queries, for these and the overlay.
+
+    Attributes:
+        prefill_ms: of the question: the tower's, the pass's, and the compression's once it is done.
+        history: tokens behind the prompt but for those of the latest answer, until it is kept.
+        parted: whether an earlier answer differed from the first column's.
+        row: of the answer in progress; answer: what it has said.
+        read: tokens of the answer whose text has been delivered.
+    """
+
+    name: str
     settings: Settings
-    pieces: list[str] = field(default_factory=list)
-    same: list[bool] = field(default_factory=list)  # per piece: the baseline's token here
-    kl: list[float | None] = field(default_factory=list)  # per piece, nats; None once diverged
-    ids: list[int] = field(default_factory=list)  # per piece: the token
-    likely: list[tuple[Likely, ...]] = field(default_factory=list)  # as `Token.likely`
-    diverged_at: int | None = None  # index into `pieces`
-    prefilled: Prefilled | None = None
-    kv_bytes: int | None = None  # live, once its prompt is compressed; then at its end
-    finished: Finished | None = None
-    failure: str | None = None
+    cache: Cache
+    plan: TokenPlan
+    rows: int
+    first_position: int = 0
+    chosen: Tensor | None = None
+    draw: int = 0
+    recorder: TraceRecorder | None = None
+    attention: AnswerAttentionRecorder | None = None
+    prefill_ms: float = 0.0
+    history: list[int] = field(default_factory=list)
+    parted: bool = False
+    row: Sequence | None = None
+    read: int = 0
+
+    def __post_init__(self) -> None:
+        self.answer = Answer(self.name, self.settings)
 
     @property
-    def method(self) -> ChannelMethod | TokenPruner:
-        """The method whose colour the column has: the channel method; the pruner where every
-        channel stays; the plain cache's method where nothing is compressed."""
-        plain = self.settings.channels.stores_everything
-        only_tokens = plain and self.settings.prunes_tokens
-        return self.settings.tokens if only_tokens else self.settings.channels
+    def grown(self) -> int:
+        """Tokens in the cache since the first prompt."""
+        return int(self.cache.get_seq_length()) - self.rows
 
     @property
-    def answer(self) -> str:
-        """Its answer so far."""
-        return "".join(self.pieces)
+    def position(self) -> int:
+        """Of the token behind those in the cache."""
+        return self.first_position + self.grown
 
-    @property
-    def kept(self) -> np.ndarray | None:
-        """[visual tokens] bool, once the prefill has run."""
-        if self.prefilled is None:
-            return None
-        if self.prefilled.kept is None:
-            return np.ones(self.prefilled.visual_tokens, dtype=bool)
-        return self.prefilled.kept
+    def bytes(self) -> ByteCount:
+        """Live bytes of its cache."""
+        return cache_bytes(self.cache)
 
-    def take(self, event: Event) -> None:
-        """Fold one engine event into the column."""
-        if isinstance(event, Prefilled):
-            self.prefilled = event
-        elif isinstance(event, Stored):
-            self.kv_bytes = event.kv_bytes
-        elif isinstance(event, Token):
-            if event.divergent and self.diverged_at is None:
-                self.diverged_at = len(self.pieces)
-            self.pieces.append(event.text)
-            self.same.append(not event.divergent)
-            self.kl.append(event.kl)
-            self.likely.append(event.likely)
-            self.ids.append(event.token_id)
-        elif isinstance(event, Finished):
-            self.finished, self.kv_bytes = event, event.metrics.get("kv_bytes")
-        elif isinstance(event, Failed):
-            self.failure = event.message
+    def rest(self) -> None:
+        """Keep the cache and what a follow-up question needs."""
+        self.history += self.answer.ids
+        self.recorder = self.row = None
+        if isinstance(self.cache, RotateKCache):
+            self.cache.make_growing()
 
-    @property
-    def times_smaller(self) -> float | None:
-        """How many times fewer bytes the visual tokens took than uncompressed, those dropped and
-        all that is stored for the others counted; None until the answer ends."""
-        filled, done = self.prefilled, self.finished
-        if filled is None or done is None or not filled.visual_tokens:
-            return None
-        parts = done.metrics.get("bytes") or {}
-        live = sum(parts.get(name, 0) for name in VISUAL)
-        full = filled.kv_bytes_full * filled.visual_tokens / filled.prompt_tokens
-        return full / live if live else None
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self.row = None
+        release(self.cache)
 
-    @property
-    def missed(self) -> str:
-        """Where the visual tokens were to become so many times smaller and did not: a sentence."""
-        asked, got = self.settings.channels.times_smaller, self.times_smaller
-        if asked is None or got is None or self.settings.prunes_tokens:
-            return ""
-        if abs(got / asked - 1) <= NEAR:
-            return ""
-        return (
-            f"The visual tokens became {got:.1f} times smaller, not {asked:g}: "
-            f"{self.prefilled.visual_tokens if self.prefilled else 0} of them cannot come nearer."
+    def prefilled(
+        self, vlm: VisionLanguageModel, prompt: Prompt, *, reused: bool = False
+    ) -> Prefilled:
+        """A question has been read, and the answer begins."""
+        tokens = prompt.ids.shape[1] + self.grown
+        event = Prefilled(
+            column=self.name,
+            prefill_ms=self.prefill_ms,
+            visual_tokens=prompt.visual_tokens,
+            visual_kept=self.plan.visual_kept,
+            prompt_tokens=tokens,
+            nominal_kv=self.settings.nominal_kv,
+            kv_bytes_full=vlm.full_bytes(tokens),
+            kept=self._kept(prompt),
+            grids=prompt.pixels.grids,
+            attention=dispatch.status(vlm.device.type).backend,
+            reused=reused,
         )
+        self.answer, self.read = Answer(self.name, self.settings), 0
+        self.answer.take(event)
+        return event
 
-    def report(self) -> dict[str, Any]:
-        """The column as plain numbers; unknown ones are None.
+    def token(self, vlm: VisionLanguageModel, reference: "Column", pick: SampledToken) -> Token:
+        """The answer's next token."""
+        index, there = len(self.answer.tokens), reference.answer.tokens
+        compared, beside = self is not reference, index < len(there)
+        alike = compared and beside and not self.parted and self.answer.diverged_at is None
+        ids = [*self.answer.ids, pick.token]
+        text, self.read = newly_said(vlm, ids, self.read)
+        wanted = self.row is not None and self.row.sampling.top_logprobs is not None
+        event = Token(
+            self.name, index, pick.token, text, pick.ms,
+            divergent=compared and not (beside and there[index].token_id == pick.token),
+            kl=pick.kl if alike else None,
+            probability=pick.probability,
+            likely=_likely(vlm, pick) if wanted else (),
+        )  # fmt: skip
+        self.answer.take(event)
+        return event
 
-        Bytes are live when the answer ends, times are milliseconds; `METRICS` are those of
-        `Engine.compare`.
-        """
-        filled, done = self.prefilled, self.finished
-        metrics = {} if done is None else done.metrics
-        return {
-            "answer": self.answer if done is None else done.answer,
-            "new_tokens": None if done is None else done.new_tokens,
-            "visual_tokens": None if filled is None else filled.visual_tokens,
-            "visual_tokens_kept": None if filled is None else filled.visual_kept,
-            **{name: metrics.get(name) for name in METRICS},
+    def finished(self, vlm: VisionLanguageModel, reference: "Column", prompt: Prompt) -> Finished:
+        """The figures of an answer that has ended, and the results of its recorders."""
+        row, count = self.row, self.bytes()
+        tokens, mine, first = self.answer.tokens, self.answer.ids, reference.answer.ids
+        pairs = list(zip(mine, first, strict=False))
+        longest = max(len(mine), len(first))
+        differs = [i for i, (a, b) in enumerate(pairs) if a != b]
+        if not differs and len(mine) > len(first):
+            differs = [len(first)]
+        kl = [token.kl for token in tokens if token.kl is not None]
+        sure = sum(math.log(max(token.probability, 1e-30)) for token in tokens)
+        steps = [token.ms for token in tokens[1:]]
+        metrics: dict[str, Any] = {
+            "kv_bytes": count.total,
+            "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + self.grown),
+            "bytes": self._by_part(vlm, prompt, count.parts),
             "nominal_kv": self.settings.nominal_kv,
-            "kv_bytes_by_part": metrics.get("bytes"),
-            "visual_times_smaller": self.times_smaller,
-            "decode_ms_per_token": None if done is None else done.decode_ms_per_token,
-            "attention": None if filled is None else filled.attention,
-            "settings": self.settings.as_dict(),
-            "sampling": metrics.get("sampling", {}),
+            "prefill_ms": self.prefill_ms,
+            "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
+            "first_divergence": differs[0] if differs else None,
+            "kl": float(np.mean(kl)) if kl else None,
+            "confidence": math.exp(sure / max(len(mine), 1)),
+            "stopped": row is None or (row.stop is not None and row.stop.is_set()),
+            "sampling": (GREEDY if row is None else row.sampling).as_dict(),
         }
+        seen, kept = row is not None and not row.missed, self._kept(prompt)
+        trace = attention = None
+        if seen and self.recorder is not None and self.recorder.layers:
+            asked = None if self.attention is None else self.attention.recorded
+            shown = prompt.pixels.grids, prompt.visual_tokens, kept
+            trace = self.recorder.finish(*shown, asked)
+        if seen and self.attention is not None:
+            attention = self.attention.finish(self.cache, prompt.visual[0], kept)
+        event = Finished(
+            self.name, text_of(vlm, mine).strip(), len(mine),
+            float(np.mean(steps)) if steps else 0.0, metrics, trace, attention,
+        )  # fmt: skip
+        self.answer.take(event)
+        return event
+
+    def _by_part(
+        self, vlm: VisionLanguageModel, prompt: Prompt, parts: dict[str, int]
+    ) -> dict[str, int]:
+        """Divide the bytes of a plain cache, whose tensors hold visual and text tokens together."""
+        if not self.settings.is_baseline:
+            return parts
+        visual = vlm.full_bytes(prompt.visual_tokens, states=0)
+        half = min(visual, parts["text"]) // 2
+        return parts | {
+            "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half
+        }  # fmt: skip
+
+    def _kept(self, prompt: Prompt) -> NDArray[np.bool_] | None:
+        """[visual_tokens] bool, or None where every token stayed."""
+        if self.chosen is not None:
+            return self.chosen.numpy()
+        if self.plan.kept_rows is None:
+            return None
+        return self.plan.kept_rows[0][prompt.visual[0].cpu()].numpy()
+
+
+def _likely(vlm: VisionLanguageModel, pick: SampledToken) -> tuple[Likely, ...]:
+    """The token that was chosen, then the likeliest ones."""
+    own = max(math.log(pick.probability), LEAST_LOG) if pick.probability else LEAST_LOG
+    return tuple(
+        Likely(*spelling(vlm.tokenizer, token), max(log, LEAST_LOG))
+        for token, log in ((pick.token, own), *pick.top)
+    )
+
+
+def text_of(vlm: VisionLanguageModel, tokens: list[int]) -> str:
+    """Tokens as text that can be printed, stored and sent."""
+    return whole_characters(vlm.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def newly_said(vlm: VisionLanguageModel, tokens: list[int], read: int) -> tuple[str, int]:
+    """The text that the last of an answer's tokens completes, and how many have been read then.
+
+    A token more than a few positions back does not change it, so only the last ones are decoded.
+
+    Args:
+        vlm: the model.
+        tokens: of the answer so far.
+        read: how many of them had been read before.
+    """
+    start = max(0, read - CONTEXT)
+    before, now = text_of(vlm, tokens[start:read]), text_of(vlm, tokens[start:])
+    if now.endswith("\ufffd"):  # an unfinished character waits for its other bytes
+        return "", read
+    return now[len(before) :], len(tokens)
+
+
+def spelling(tokenizer: Any, token: int) -> tuple[str, bytes]:
+    """What a token says.
+
+    Args:
+        tokenizer: of the model.
+        token: its number.
+
+    Returns:
+        text, with a replacement character for what is only a part of one; and bytes, which are
+        those of the text where the vocabulary has no spelling of its own for them.
+    """
+    text = whole_characters(tokenizer.decode([token]))
+    if "\ufffd" not in text:
+        return text, text.encode()
+    piece = str(tokenizer.convert_ids_to_tokens(token))
+    if (found := BYTE.fullmatch(piece)) is not None:
+        return text, bytes([int(found[1], 16)])
+    letters = _letters()
+    if all(letter in letters for letter in piece):
+        return text, bytes(letters[letter] for letter in piece)
+    return text, text.encode()
+
+
+@lru_cache(1)
+def _letters() -> dict[str, int]:
+    """The byte of each letter of byte-level vocabularies."""
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}

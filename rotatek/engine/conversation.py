@@ -7,34 +7,33 @@ own tokens; each column continues from its own compressed cache, and the image i
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine import sequences
 from rotatek.engine.admission import MemoryReservation
+from rotatek.engine.column import Column
 from rotatek.engine.decode import feed
-from rotatek.errors import CacheFileForeign, CacheNotStorable, ConversationOver
+from rotatek.errors import CacheFileForeign, CacheNotStorable
 from rotatek.inputs.prompt import encode_follow_up
 from rotatek.inputs.request import Asked
-from rotatek.models import Embedded, Prompt, VisionLanguageModel
+from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import NOTHING_SHOWN
 
 
 @dataclass(frozen=True)
 class SavedConversation:
-    """The content of a stored conversation besides its cache: a column's state, and its prompt."""
+    """The content of a stored conversation besides its cache: its column, as `Column` has it, and
+    its prompt."""
 
     name: str
     rows: int
-    asked: int
-    first_position: Tensor
+    first_position: int
+    chosen: Tensor | None
     parted: bool
-    tokens: list[int]
-    embedded: Embedded
+    history: list[int]
     prompt: Prompt
     turns: int
 
@@ -47,23 +46,20 @@ class Conversation:
     of the memory for caches.
     """
 
-    columns: list[sequences.Sequence] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
     prompt: Prompt | None = None
     turns: int = 0
     lease: MemoryReservation | None = None
 
     def hold(
-        self,
-        columns: Sequence[sequences.Sequence],
-        prompt: Prompt,
-        lease: MemoryReservation | None = None,
+        self, columns: Sequence[Column], prompt: Prompt, lease: MemoryReservation | None = None
     ) -> None:
         """Take over finished columns, the prompt they answered, and their memory reservation."""
         self.columns = list(columns)
         self.prompt = replace(prompt, pixels=replace(prompt.pixels, tensors={}))
         self.turns += 1
         for column in self.columns:
-            column.parted = column.parted or column.tokens != self.columns[0].tokens
+            column.parted = column.parted or column.answer.ids != self.columns[0].answer.ids
             column.rest()
         self.lease = lease
         if lease is not None:
@@ -87,10 +83,10 @@ class Conversation:
         (column,) = self.columns
         if not isinstance(column.cache, RotateKCache):
             raise CacheNotStorable
-        own: dict[str, Any] = {
-            one.name: getattr(column, one.name, None) for one in fields(SavedConversation)
-        }
-        beside = SavedConversation(**own | {"prompt": self.prompt, "turns": self.turns})
+        beside = SavedConversation(
+            column.name, column.rows, column.first_position, column.chosen, column.parted,
+            column.history, self.prompt, self.turns,
+        )  # fmt: skip
         return column.cache.save(path, beside)
 
     @classmethod
@@ -114,10 +110,10 @@ class Conversation:
                 "This file has a cache without a conversation. Load it in a program, with "
                 "`RotateKCache.load`."
             )
-        column = sequences.Sequence(told.name, cache.settings, cache, cache.plan, told.embedded)
-        column.rows, column.asked = told.rows, told.asked
-        column.first_position, column.parted = told.first_position, told.parted
-        column.tokens = told.tokens
+        column = Column(
+            told.name, cache.settings, cache, cache.plan, told.rows, told.first_position,
+            told.chosen, history=told.history, parted=told.parted,
+        )  # fmt: skip
         return cls([column], told.prompt, told.turns)
 
     @property
@@ -146,11 +142,12 @@ class Conversation:
             Whether that is so; otherwise the conversation is as it was.
         """
         (column,) = self.columns
-        if not isinstance(column, sequences.Sequence):  # a replica holds it
+        if not isinstance(column, Column):  # a replica holds it
             return False
-        if int(column.cache.get_seq_length()) - column.asked > tokens:
+        end = len(column.history) - len(column.answer.ids) + tokens
+        if column.grown > end:
             return False
-        del column.tokens[tokens:]
+        del column.history[end:]
         return True
 
     def close(self) -> None:
@@ -160,22 +157,6 @@ class Conversation:
         self.columns, self.prompt = [], None
         if self.lease is not None:
             self.lease.release()
-
-
-def check_room(conversation: Conversation, tokens: int, turns: int, limit: int | None) -> None:
-    """Refuse a question beyond either limit.
-
-    Args:
-        conversation: the turns so far.
-        tokens: of the question and of its longest answer.
-        turns: the most questions of a conversation.
-        limit: the most tokens of a conversation, or None where there is no limit.
-
-    Raises:
-        ConversationOver: in a sentence that says what to do.
-    """
-    if conversation.turns >= turns or (limit is not None and conversation.tokens + tokens > limit):
-        raise ConversationOver
 
 
 def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
@@ -191,7 +172,7 @@ def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
     return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 
 
-def feed_follow_up(vlm: VisionLanguageModel, column: sequences.Sequence, turn: Prompt) -> Tensor:
+def feed_follow_up(vlm: VisionLanguageModel, column: Column, turn: Prompt) -> tuple[Tensor, float]:
     """Feed the last answer's remaining tokens, then a question.
 
     Args:
@@ -200,15 +181,12 @@ def feed_follow_up(vlm: VisionLanguageModel, column: sequences.Sequence, turn: P
         turn: of `turn_of`.
 
     Returns:
-        Next-token logits [1, vocabulary] in float32.
+        Next-token logits [1, vocabulary] in float32, and milliseconds.
     """
-    unseen = column.tokens[int(column.cache.get_seq_length()) - column.asked :]
     if isinstance(column.cache, RotateKCache):
         column.cache.make_growing()
-    start = column.first_position + column.grown
-    ids = torch.tensor([[*unseen, *turn.ids[0].tolist()]], device=vlm.device)
-    logits, ms = feed(vlm, ids, start, column.cache)
-    column.embedded = replace(column.embedded, next_position=start + ids.shape[1])
-    column.earlier += [*column.tokens, *turn.ids[0].tolist()]
-    column.begin(ms)
-    return logits
+    unread = column.history[column.grown :]
+    column.history += turn.ids[0].tolist()
+    ids = torch.tensor([[*unread, *turn.ids[0].tolist()]], device=vlm.device)
+    position = torch.tensor([column.position], device=vlm.device)
+    return feed(vlm, ids, position, column.cache)

@@ -95,37 +95,16 @@ def _replayed(
 
 
 @torch.inference_mode()
-def decode_one_token(
-    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
-) -> Tensor:
-    """Feed one token a sample, and wait until the work is done.
+def forward_one(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+    """Feed one token a row; the work is queued.
 
     Args:
         vlm: the model.
         tokens: [B] ids.
         position: [B] their positions.
         cache: grows by one token.
-        mask: [B, tokens up to this one] 1 where one is not padding; None where none is.
 
     Returns:
         Next-token logits [B, vocabulary] in float32.
     """
-    logits = forward_one(vlm, tokens, position, cache, mask)
-    synchronise(vlm.device)
-    return logits
-
-
-@torch.inference_mode()
-def forward_one(
-    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache, mask: Tensor | None
-) -> Tensor:
-    """As `decode_one_token`, the work queued."""
-    out = vlm.model(
-        input_ids=tokens[:, None],
-        position_ids=vlm.positions_at(position),
-        attention_mask=mask,
-        use_cache=True,
-        logits_to_keep=1,
-        **with_cache(vlm.model, cache),
-    )
-    return out.logits[:, -1].float()
+    return _logits(vlm, tokens[:, None], vlm.positions_at(position), cache, 1)[:, -1].float()

@@ -17,6 +17,7 @@ from functools import partial
 from typing import ClassVar
 
 from PIL import Image
+from torch import Tensor
 
 from kernels import dispatch
 from rotatek.bridge.attention import StopFlag, watched
@@ -24,17 +25,18 @@ from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
-from rotatek.engine.conversation import Conversation, check_room, feed_follow_up, turn_of
+from rotatek.engine.column import Column
+from rotatek.engine.conversation import Conversation, feed_follow_up, turn_of
 from rotatek.engine.damage import Damage, damages
-from rotatek.engine.event_builder import finished_event, prefilled_event, token_event
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
-from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill, forked
+from rotatek.engine.prefill import Prefill, empty_cache, fill, forked, prefills_of
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
 from rotatek.errors import (
     TIGHTER,
     ConversationGone,
+    ConversationOver,
     OutOfMemory,
     Restarting,
     Stopped,
@@ -135,11 +137,12 @@ class Engine:
             conversation: takes over the caches of a complete answer, for `follow`; its maker
                 closes it.
         """
+        stop = stop or self.flag()
         request = replace(request, sampling=request.sampling.seeded())  # the same if tried again
         if not request.images:  # there is nothing to compress
             columns, trace = dict.fromkeys(columns, BASELINE), False
         short = yield from self._attempt(request, columns, stop, trace, conversation)
-        if short and not (stop is not None and stop.is_set()):
+        if short and not stop.is_set():
             log.warning(TIGHTER)
             smaller = recovery.tighter(request)
             yield Restarted(TIGHTER, smaller.max_new_tokens)
@@ -155,12 +158,12 @@ class Engine:
         self,
         request: Request,
         columns: Mapping[str, Settings],
-        stop: StopFlag | None,
+        stop: StopFlag,
         trace: bool,
         conversation: Conversation | None,
     ) -> Generator[Event, None, bool]:
         """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
-        running: list[Sequence] = []
+        running: list[Column] = []
         failed, lease = None, None
         try:
             if self._lost:
@@ -172,19 +175,17 @@ class Engine:
             lease = self.admission.ask(self._needed(prompt, columns, request.max_new_tokens))
             if not lease.admitted:
                 del prompt, looked  # a waiting request holds nothing
-                yield from self._queue(lease, stop)
+                yield from map(Queued, lease.queued(stop))
                 prompt, looked = self._prompt(request, columns)
             reused = looked.is_encoded
-            running += self._columns(prompt, looked, columns, trace, stop)
-            for group in _groups(running):
-                if not self._prefill(request, group, prompt, stop):
-                    break
-                for column in group:
-                    yield prefilled_event(self.vlm, column, prompt, reused=reused)
+            prefills = self._prefills(prompt, looked, columns, stop)
+            running += self._columns(prefills, columns, trace)
+            yield from self._prefill(prefills, running, request, prompt, reused, stop)
+            del prefills, looked  # rows go on from their caches alone
             whole = self.vlm.full_bytes(prompt.ids.shape[1] + request.max_new_tokens)
             lease.resize(len(running) * whole)  # until they are compressed
-            yield from self._said(running, prompt, lease)
-            if conversation is not None and not (stop is not None and stop.is_set()):
+            yield from self._decode(running, prompt, lease)
+            if conversation is not None and not stop.is_set():
                 conversation.hold(running, prompt, lease)
                 running, lease = [], None
         except Exception as exc:
@@ -199,20 +200,9 @@ class Engine:
             yield failed
         return False
 
-    def _queue(self, lease: MemoryReservation, stop: StopFlag | None) -> Iterator[Event]:
-        """Wait for memory; the listener receives the position in the queue, and may leave.
-
-        Raises:
-            Stopped: where the visitor has stopped it.
-        """
-        while not lease.admitted:
-            yield Queued(lease.place)
-            if not lease.wait(stop) and stop is not None and stop.is_set():
-                raise Stopped
-
-    def _close(self, columns: list[Sequence]) -> None:
+    def _close(self, columns: list[Column]) -> None:
         """Take columns out of the running batch, and free every tensor."""
-        self.scheduler.leave(columns)
+        self.scheduler.leave([column.row for column in columns if column.row is not None])
         for column in columns:
             column.close()
 
@@ -229,9 +219,10 @@ class Engine:
         shares = sum(settings.nominal_kv for settings in columns.values())
         return round(len(columns) * text + shares * self.vlm.full_bytes(visual, states=0))
 
-    def _held(self, columns: list[Sequence]) -> int:
+    def _held(self, columns: list[Column]) -> int:
         """Bytes that caches take once their answers are as long as they may be."""
-        room = sum(self.vlm.full_bytes(column.limit, states=0) for column in columns)
+        limits = (column.row.limit for column in columns if column.row is not None)
+        room = sum(self.vlm.full_bytes(limit, states=0) for limit in limits)
         return room + sum(column.bytes().total for column in columns)
 
     def _failed(self, failure: Exception) -> Failed:
@@ -267,6 +258,7 @@ class Engine:
         """
         question = clean_question(question)
         turn = self._turn(conversation, question, whole_tokens(max_new_tokens))
+        stop = stop or self.flag()
         return self._follow(conversation, turn, max_new_tokens, stop, sampling.seeded())
 
     def _follow(
@@ -274,7 +266,7 @@ class Engine:
         conversation: Conversation,
         turn: Prompt,
         max_new_tokens: int,
-        stop: StopFlag | None,
+        stop: StopFlag,
         sampling: Sampling,
     ) -> Iterator[Event]:
         """`follow`, with the question as the model reads it."""
@@ -283,12 +275,11 @@ class Engine:
         try:
             for column in conversation.columns:
                 with self.scheduler.prefill(stop), watched(column.attention):
-                    logits = feed_follow_up(self.vlm, column, turn)
-                column.choose_by(self.scheduler.choice, sampling, prompt.ids)
-                column.start(logits, max_new_tokens, stop, watched=not self.graphs)
-                yield prefilled_event(self.vlm, column, prompt)
-            yield from self._said(conversation.columns, prompt, conversation.lease)
-            answered = not (stop is not None and stop.is_set())
+                    logits, column.prefill_ms = feed_follow_up(self.vlm, column, turn)
+                self._begin(column, logits, prompt, max_new_tokens, sampling, stop)
+                yield column.prefilled(self.vlm, prompt)
+            yield from self._decode(conversation.columns, prompt, conversation.lease)
+            answered = not stop.is_set()
             if answered:
                 conversation.hold(conversation.columns, prompt, conversation.lease)
         except Stopped:
@@ -312,7 +303,9 @@ class Engine:
             turn = turn_of(self.vlm, question)
         limit = self.vlm.context(self.limits.max_prompt_tokens)
         tokens = turn.ids.shape[1] + max_new_tokens
-        check_room(conversation, tokens, self.limits.turns, limit)
+        full = limit is not None and conversation.tokens + tokens > limit
+        if full or conversation.turns >= self.limits.turns:
+            raise ConversationOver
         return turn
 
     def damage(
@@ -333,16 +326,20 @@ class Engine:
         Raises:
             Stopped: where it was stopped; and what a request's prompt is refused with.
         """
+        stop = stop or self.flag()
         kinds = {"whole": WhatIf(like), "rebuilt": WhatIf(like, whole=True)}
         columns = {name: Settings(KeepAll(), kind) for name, kind in kinds.items()}
-        running: list[Sequence] = []
+        running: list[Column] = []
         prompt, looked = self._prompt(request, columns)
         lease = self.admission.ask(2 * self.vlm.full_bytes(prompt.ids.shape[1] + len(answer)))
         try:
-            for _ in self._queue(lease, stop):
+            for _ in lease.queued(stop):
                 pass
-            running += self._columns(prompt, looked, columns, False, stop)
-            if not self._prefill(request, running, prompt, stop):
+            prefills = self._prefills(prompt, looked, columns, stop)
+            running += self._columns(prefills, columns, False)
+            for _ in self._prefill(prefills, running, request, prompt, False, stop):
+                pass
+            if any(column.row is None for column in running):
                 raise Stopped
             whole, rebuilt = (column.cache for column in running)
             turn = partial(self.scheduler.prefill, stop)
@@ -361,8 +358,9 @@ class Engine:
 
     def state(self) -> EngineState:
         """Running and waiting requests, and their memory. For metrics."""
-        done, admission = self.scheduler.counters, self.admission
+        admission = self.admission
         return EngineState(
+            **vars(self.scheduler.counters),
             running=admission.running,
             waiting=admission.waiting,
             rows=self.scheduler.running,
@@ -371,11 +369,6 @@ class Engine:
             picture_bytes=self.pictures.bytes,
             picture_hits=self.pictures.hits,
             picture_misses=self.pictures.misses,
-            prefills=done.prefills,
-            steps=done.steps,
-            tokens=done.tokens,
-            shed=done.shed,
-            failed=done.failed,
         )
 
     def health(self) -> Health:
@@ -399,94 +392,130 @@ class Engine:
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
         return prompt, warm or ImageFeatures(key, prompt.pixels)
 
-    def _columns(
+    def _prefills(
         self,
         prompt: Prompt,
         looked: ImageFeatures,
         columns: Mapping[str, Settings],
-        trace: bool,
-        stop: StopFlag | None,
-    ) -> list[Sequence]:
-        """Empty caches. Columns that prune alike share a plan; most share the vision tower's
-        run."""
-        shared = SharedPrompt(self.vlm, prompt, partial(self.pictures.look, looked, prompt))
-        for alike in by_pruning(columns.values()):
-            with self.scheduler.prefill(stop):
-                shared.see(alike[0])
+        stop: StopFlag,
+    ) -> list[Prefill]:
+        """What has to be read for some columns, as the vision tower sees it."""
+        look, turn = (
+            partial(self.pictures.look, looked, prompt),
+            partial(self.scheduler.prefill, stop),
+        )
+        return list(prefills_of(self.vlm, prompt, columns.values(), look, turn))
+
+    def _columns(
+        self, prefills: list[Prefill], columns: Mapping[str, Settings], trace: bool
+    ) -> list[Column]:
+        """Columns with empty caches; those that prune alike share a plan."""
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
-        made: list[Sequence] = []
+        made: list[Column] = []
         for name, settings in columns.items():
-            draw = sum(column.settings == settings for column in made)
-            embedded, plan, ms = shared.under(settings)
+            _, embedded, plan, _ = next(one for one in prefills if settings in one.settings)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
-            cache = empty_cache(self.vlm, embedded, settings, plan, recorder)
-            attention = (
-                AnswerAttentionRecorder.of(plan.layers, every=name == traced)
-                if trace and not self.graphs
-                else None
-            )
+            looks = trace and not self.graphs  # a graph's replay shows no queries
             made.append(
-                Sequence(
-                    name, settings, cache, plan, embedded, recorder, attention, ms, draw, stop=stop
+                Column(
+                    name,
+                    settings,
+                    empty_cache(self.vlm, embedded, settings, plan, recorder),
+                    plan,
+                    rows=embedded.embeds.shape[1],
+                    chosen=embedded.kept,
+                    draw=sum(column.settings == settings for column in made),
+                    recorder=recorder,
+                    attention=(
+                        AnswerAttentionRecorder.of(plan.layers, every=name == traced)
+                        if looks
+                        else None
+                    ),
                 )
             )
         return made
 
     def _prefill(
-        self, request: Request, group: list[Sequence], prompt: Prompt, stop: StopFlag | None
-    ) -> bool:
-        """Fill one group's caches from one forward pass; whether it came to its end."""
-        drawn = [column for column in group if not column.draw]
-        first, caches = group[0], [column.cache for column in drawn]
-        watching = [column.attention for column in group if column.attention is not None]
-        seen = RecorderGroup(watching, first.plan.length - first.embedded.embeds.shape[1])
-        try:
-            with self.scheduler.prefill(stop), watched(seen):
-                logits, times = fill(self.vlm, first.embedded, first.plan, caches)
-        except Stopped:
-            return False
-        filled = {column.settings: (column, ms) for column, ms in zip(drawn, times, strict=True)}
-        for column in group:
-            source, ms = filled[column.settings]
-            column.prefill_ms += ms
-            column.cache = source.cache  # of which further draws get copies, see `_pack`
-            column.choose_by(self.scheduler.choice, request.sampling, prompt.ids)
-            # a graph's replay shows no queries
-            column.start(logits, request.max_new_tokens, stop, watched=not self.graphs)
-        return True
+        self,
+        prefills: list[Prefill],
+        columns: list[Column],
+        request: Request,
+        prompt: Prompt,
+        reused: bool,
+        stop: StopFlag,
+    ) -> Iterator[Event]:
+        """Fill all caches, those of one plan from one forward pass; it ends early where it is
+        stopped."""
+        for _, embedded, plan, tower_ms in prefills:
+            group = [column for column in columns if column.plan is plan]
+            drawn = [column for column in group if not column.draw]
+            watching = [column.attention for column in group if column.attention is not None]
+            seen = RecorderGroup(watching, plan.length - embedded.embeds.shape[1])
+            try:
+                with self.scheduler.prefill(stop), watched(seen):
+                    caches = [column.cache for column in drawn]
+                    logits, times = fill(self.vlm, embedded, plan, caches)
+                    position = int(embedded.next_position[0])
+            except Stopped:
+                return
+            filled = {
+                column.settings: each for column, *each in zip(drawn, caches, times, strict=True)
+            }
+            for column in group:
+                column.cache, ms = filled[column.settings]  # further draws get copies in `_pack`
+                column.prefill_ms, column.first_position = tower_ms + ms, position
+                limit, sampling = request.max_new_tokens, request.sampling
+                self._begin(column, logits, prompt, limit, sampling, stop)
+                yield column.prefilled(self.vlm, prompt, reused=reused)
 
-    def _said(
-        self, columns: list[Sequence], prompt: Prompt, lease: MemoryReservation | None
+    def _begin(
+        self,
+        column: Column,
+        logits: Tensor,
+        prompt: Prompt,
+        limit: int,
+        sampling: Sampling,
+        stop: StopFlag,
+    ) -> None:
+        """Make a column, which has read a question, ready to answer it."""
+        choice = self.scheduler.choice.row(sampling, column.draw, prompt.ids, column.history)
+        column.row = Sequence(
+            column.cache, logits, column.position, limit, stop, sampling, choice,
+            watcher=None if column.attention is None else column.attention.see,
+        )  # fmt: skip
+
+    def _decode(
+        self, columns: list[Column], prompt: Prompt, lease: MemoryReservation | None
     ) -> Iterator[Event]:
         """Tokens and figures of columns that have read a question, except those whose prefill was
         stopped: each one's first token, then its size once it is compressed, and the rest."""
-        ready, number = [column for column in columns if not column.ended], self.scheduler.request()
-        for column in ready:
-            column.request = number
-            column.first = None if column is columns[0] else columns[0]
+        ready = [column.row for column in columns if column.row is not None]
+        number = self.scheduler.request()
+        for row in ready:
+            row.request = number
+            row.first = None if row is columns[0].row else columns[0].row
         if ready:
             self.scheduler.start(ready)
         alive, packed = list(columns), False
         while alive:
             for column in list(alive):
-                sampled = self.scheduler.next(column)
-                if sampled is not None and sampled.token not in self.vlm.stop_ids:
-                    yield token_event(self.vlm, column, columns[0], sampled)
+                pick = None if column.row is None else self.scheduler.next(column.row)
+                if pick is not None and pick.token not in self.vlm.stop_ids:
+                    yield column.token(self.vlm, columns[0], pick)
                     continue
                 if not packed:
                     yield self._pack(column, columns)
                 alive.remove(column)
-                stopped = column.stop is not None and column.stop.is_set()
-                yield finished_event(self.vlm, column, columns[0], prompt, stopped)
+                yield column.finished(self.vlm, columns[0], prompt)
             if not packed:
                 stored = [self._pack(column, columns) for column in alive]
                 if lease is not None:
                     lease.resize(self._held(columns))
-                self._join([column for column in alive if not column.ended])
+                self._join([one for one in alive if one.row is not None and not one.row.ended])
                 yield from stored
             packed = True
 
-    def _pack(self, column: Sequence, columns: list[Sequence]) -> Stored:
+    def _pack(self, column: Column, columns: list[Column]) -> Stored:
         """Compress what a column's prefill has left, for which its first token does not wait."""
         if isinstance(column.cache, RotateKCache) and column.cache.waits:
             with self.scheduler.prefill(None, packing=True), Stopwatch(self.vlm.device) as watch:
@@ -494,12 +523,16 @@ class Engine:
             column.prefill_ms += 1000 * watch.seconds
         if column.draw and any(one.cache is column.cache for one in columns if one is not column):
             column.cache = forked(column.cache)
-        return Stored(column.name, column.bytes().total)
+            if column.row is not None:
+                column.row.cache = column.cache
+        event = Stored(column.name, column.bytes().total)
+        column.answer.take(event)
+        return event
 
-    def _join(self, columns: list[Sequence]) -> None:
+    def _join(self, columns: list[Column]) -> None:
         """Let columns whose caches are complete go on."""
         if columns:
-            self.scheduler.join(columns)
+            self.scheduler.join([column.row for column in columns if column.row is not None])
 
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""
@@ -509,11 +542,3 @@ class Engine:
         columns = {"full": BASELINE, "rotated": Settings(), "with bits": USUAL}
         for _ in self.compare(request, columns):
             pass
-
-
-def _groups(columns: list[Sequence]) -> list[list[Sequence]]:
-    """Columns by shared plan, in order of first appearance."""
-    groups: dict[int, list[Sequence]] = {}
-    for column in columns:
-        groups.setdefault(id(column.plan), []).append(column)
-    return list(groups.values())

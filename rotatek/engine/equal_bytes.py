@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek.cache.rotatek_cache import cache_bytes, release
-from rotatek.engine.prefill import by_pruning, empty_cache, fill, plan_for
+from rotatek.engine.prefill import empty_cache, fill, prefills_of
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Full
 from rotatek.methods.columns import paper_form, pruners, reducers
@@ -31,9 +31,7 @@ def measured(vlm: VisionLanguageModel, prompt: Prompt, settings: Sequence[Settin
     """Live bytes under each of some settings when the prompt has been read, from one prefill for
     all that drop the same tokens."""
     totals: dict[Settings, int] = {}
-    for alike in by_pruning(dict.fromkeys(settings)):
-        embedded = vlm.embed(prompt, alike[0].pruning)
-        plan = plan_for(vlm, embedded, alike[0].pruning, general=alike[0].asks_generally)
+    for alike, embedded, plan, _ in prefills_of(vlm, prompt, dict.fromkeys(settings)):
         caches = [empty_cache(vlm, embedded, one, plan) for one in alike]
         fill(vlm, embedded, plan, caches, timed=False)
         totals |= dict(zip(alike, (cache_bytes(cache).total for cache in caches), strict=True))

@@ -131,26 +131,35 @@ class Health:
     reason: str
 
 
-@dataclass(frozen=True)
-class EngineState:
-    """An engine's present work and its totals.
+@dataclass
+class Counters:
+    """An engine's totals since its start.
+
+    prefills: rows; steps; tokens; shed: requests that ran out of memory; failed: rows that did by
+    themselves.
+    """
+
+    prefills: int = 0
+    steps: int = 0
+    tokens: int = 0
+    shed: int = 0
+    failed: int = 0
+
+
+@dataclass
+class EngineState(Counters):
+    """An engine's totals, and its present work.
 
     running, waiting: requests that are being answered, and that wait for memory; rows: of the
     running batch; live_bytes: of all caches, kept conversations included, and room_bytes: their
-    limit; the others count from the engine's start: pictures found in memory or not, rows
-    prefilled, steps, tokens, requests that ran out of memory, rows that failed.
+    limit; picture_*: bytes of pictures in memory, and how many were found there or not.
     """
 
-    running: int
-    waiting: int
-    rows: int
-    live_bytes: int
-    room_bytes: int
-    picture_bytes: int
-    picture_hits: int
-    picture_misses: int
-    prefills: int
-    steps: int
-    tokens: int
-    shed: int
-    failed: int
+    running: int = 0
+    waiting: int = 0
+    rows: int = 0
+    live_bytes: int = 0
+    room_bytes: int = 0
+    picture_bytes: int = 0
+    picture_hits: int = 0
+    picture_misses: int = 0

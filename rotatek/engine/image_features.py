@@ -9,7 +9,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from PIL import Image
@@ -27,33 +27,22 @@ HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's firs
 class ImageFeatures:
     """One request's pictures, as a model has encoded them.
 
-    key: of `key_of`; pixels: their tokens and grids; features: every visual token; watched: the
-    data by which encoder-stage pruners choose.
+    key: of `key_of`; pixels: their tokens and grids; seen: every visual token's features (False),
+    and the data by which encoder-stage pruners choose (True), as far as they are known.
     """
 
     key: bytes
     pixels: Pixels
-    features: Tensor | None = None
-    watched: Any = None
-
-    def serves(self, pruner: TokenPruner) -> bool:
-        """Whether the vision tower need not run for this pruner."""
-        return (self.watched if _watches(pruner) else self.features) is not None
+    seen: dict[bool, Any] = field(default_factory=dict)
 
     @property
     def is_encoded(self) -> bool:
         """Whether the vision tower has run."""
-        return self.features is not None or self.watched is not None
-
-    def learn(self, other: "ImageFeatures | None") -> None:
-        """Copy the results of another encoding of the same pictures."""
-        if other is not None:
-            self.features = other.features if self.features is None else self.features
-            self.watched = other.watched if self.watched is None else self.watched
+        return bool(self.seen)
 
     def bytes(self) -> int:
         """Live bytes."""
-        return storage_bytes(_tensors([self.features, self.watched, self.pixels.tensors.values()]))
+        return storage_bytes(_tensors([*self.seen.values(), self.pixels.tensors.values()]))
 
 
 def _watches(pruner: TokenPruner) -> bool:
@@ -94,7 +83,7 @@ class ImageFeatureCache:
         """A picture that is warm for all of these pruners."""
         with self._guard:
             looked = self._kept.get(key)
-            if looked is None or not all(looked.serves(pruner) for pruner in pruners):
+            if looked is None or not set(map(_watches, pruners)) <= looked.seen.keys():
                 self.misses += 1
                 return None
             self.hits += 1
@@ -109,27 +98,31 @@ class ImageFeatureCache:
             prompt: with its pixels.
             pruner: one of the encoder stage chooses among the tokens.
         """
-        pixels = prompt.pixels
-        if not looked.serves(pruner):
+        pixels, watches = prompt.pixels, _watches(pruner)
+        if watches not in looked.seen:
             with self._guard:  # another request may have encoded it meanwhile
-                looked.learn(self._kept.get(looked.key))
-        if not looked.serves(pruner):
-            if _watches(pruner):
-                looked.watched = self.vlm.run_tower(pixels)
+                self._learn(looked, self._kept.get(looked.key))
+        if watches not in looked.seen:
+            if watches:
+                looked.seen[True] = self.vlm.run_tower(pixels)
             else:
-                looked.features, _ = self.vlm.encode_images(pixels, pruner)
+                looked.seen[False], _ = self.vlm.encode_images(pixels, pruner)
             self._keep(looked)
-        if not _watches(pruner):
-            assert looked.features is not None
-            return looked.features, None
-        return self.vlm.encode_images(pixels, pruner, watched=looked.watched)
+        if not watches:
+            return looked.seen[False], None
+        return self.vlm.encode_images(pixels, pruner, watched=looked.seen[True])
+
+    @staticmethod
+    def _learn(looked: ImageFeatures, other: ImageFeatures | None) -> None:
+        """Copy the results of another encoding of the same pictures."""
+        looked.seen = ({} if other is None else other.seen) | looked.seen
 
     def _keep(self, looked: ImageFeatures) -> None:
         """Cache results; those used least recently are dropped."""
         light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
-            looked.learn(self._kept.pop(looked.key, None))
+            self._learn(looked, self._kept.pop(looked.key, None))
             self._kept[looked.key] = looked
             while self._kept and sum(one.bytes() for one in self._kept.values()) > self.most_bytes:
                 self._kept.popitem(last=False)

@@ -1,16 +1,28 @@
-"""Caches of several settings, filled from as few prefills as there are ways to drop tokens."""
+"""Caches of several settings, filled from as few prefills as there are ways to drop tokens.
+
+General questions weigh a prompt for any question: they are read behind it, and dropped. They leave
+no token in the cache, and depend on no later question. A prompt's own last queries weigh with them
+(`weighting="general"`); a picture without a question has nothing else (`rotatek.pictures`).
+"""
 
 import copy
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Final, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from rotatek.bridge.fitness import owners
+from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.state_layers import (
     copied,
     emptied,
+    forget_states,
     key_layers,
     restore,
     state_layers,
@@ -21,17 +33,18 @@ from rotatek.cache.layer import AttendingCache
 from rotatek.cache.prefill_layer import PrefillLayer, Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of
+from rotatek.engine.conversation import turn_of
 from rotatek.engine.decode import prefill
-from rotatek.engine.general_questions import (
-    forget_behind,
-    general_turn,
-    layout_behind,
-    read_behind,
-)
+from rotatek.errors import RequestTooLong
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.base import Seen
+
+GENERAL: Final = (
+    "What is the title? Who is it from, and to whom? What is the date? How much is the total? "
+    "Which is the largest, and which is the smallest? What comes first, and what comes last?"
+)
 
 
 def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
@@ -41,6 +54,46 @@ def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
     for one in settings:
         groups.setdefault((one.pruning, one.asks_generally), []).append(one)
     return list(groups.values())
+
+
+class Prefill(NamedTuple):
+    """What one prefill reads, and for which settings; ms: of the vision tower."""
+
+    settings: list[Settings]
+    embedded: Embedded
+    plan: TokenPlan
+    ms: float
+
+
+def prefills_of(
+    vlm: VisionLanguageModel,
+    prompt: Prompt,
+    settings: Iterable[Settings],
+    look: Callable[[TokenPruner], Seen] | None = None,
+    turn: Callable[[], AbstractContextManager] = nullcontext,
+) -> Iterator[Prefill]:
+    """The prefills that settings need; most of them share the vision tower's run.
+
+    Args:
+        vlm: the model.
+        prompt: the request as token ids and pixels.
+        settings: those that a prefill serves are together.
+        look: the tokens that a pruner leaves of the pictures, where they may be known already.
+        turn: the device, for one run of the tower.
+    """
+    seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
+    for alike in by_pruning(settings):
+        pruner, general = alike[0].pruning, alike[0].asks_generally
+        view = pruner if pruner.stage == "encoder" else None  # pruners after the tower share it
+        with turn():
+            if view not in seen:
+                started = time.perf_counter()
+                known = None if look is None or not prompt.pixels.runs else look(pruner)
+                embedded = vlm.embed(prompt, pruner, known)
+                seen[view] = embedded, 1000 * (time.perf_counter() - started)
+            embedded, ms = seen[view]
+            plan = plan_for(vlm, embedded, pruner, general)
+        yield Prefill(alike, embedded, plan, ms)
 
 
 def plan_for(
@@ -169,46 +222,64 @@ def forked(cache: Cache) -> Cache:
     return own
 
 
-class SharedPrompt:
-    """The shared data of one prompt's columns: the vision tower's output, and their token plans.
+def general_turn(vlm: VisionLanguageModel) -> Tensor:
+    """Ids [1, n] of the general questions as the next turn of a conversation."""
+    return turn_of(vlm, GENERAL).ids
+
+
+def layout_behind(layout: Layout, tokens: int, window: int = WINDOW) -> Layout:
+    """The layout of a prompt with so many tokens behind it, which weigh and are then forgotten.
 
     Args:
-        vlm: the model.
-        prompt: the request as token ids and pixels.
-        look: the tokens that a pruner leaves of the pictures, where they may be known already.
+        layout: of the prompt, [B, L].
+        tokens: n.
+        window: how many of the prompt's own last tokens weigh with them.
+
+    Returns:
+        A layout of [B, L + n] rows.
     """
-
-    def __init__(
-        self,
-        vlm: VisionLanguageModel,
-        prompt: Prompt,
-        look: Callable[[TokenPruner], Seen] | None = None,
-    ) -> None:
-        self.vlm, self.prompt, self._look = vlm, prompt, look
-        self._seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
-        self._plans: dict[Hashable, TokenPlan] = {}
-
-    def see(self, settings: Settings) -> None:
-        """Compute what a pruner needs, unless another one has: most share the vision tower's
-        run."""
-        pruner, general = settings.pruning, settings.asks_generally
-        view = _tower_view(pruner)
-        if view not in self._seen:
-            started = time.perf_counter()
-            look = self._look if self.prompt.pixels.runs else None  # else there is nothing to see
-            seen = None if look is None else look(pruner)
-            embedded = self.vlm.embed(self.prompt, pruner, seen)
-            self._seen[view] = embedded, 1000 * (time.perf_counter() - started)
-        if (pruner, general) not in self._plans:
-            plan = plan_for(self.vlm, self._seen[view][0], pruner, general=general)
-            self._plans[pruner, general] = plan
-
-    def under(self, settings: Settings) -> tuple[Embedded, TokenPlan, float]:
-        """A setting's result: the embedded prompt, its plan, and the tower's milliseconds."""
-        embedded, ms = self._seen[_tower_view(settings.pruning)]
-        return embedded, self._plans[settings.pruning, settings.asks_generally], ms
+    behind = 0, tokens
+    return Layout(
+        pad(layout.visual, behind),
+        pad(layout.valid, behind, value=True),
+        window + tokens,
+        pad(torch.zeros_like(layout.visual), behind, value=True),
+    )
 
 
-def _tower_view(pruner: TokenPruner) -> TokenPruner | None:
-    """The key of a pruner's vision features: pruners after the tower share them."""
-    return pruner if pruner.stage == "encoder" else None
+def read_behind(vlm: VisionLanguageModel, embedded: Embedded, ids: Tensor) -> Embedded:
+    """A prompt, or a padded batch of them, with `ids` [1, n] behind it.
+
+    Its logits are those of the prompt; its next position is that behind `ids`.
+
+    Raises:
+        RequestTooLong: where the model's context does not hold both.
+    """
+    rows, (B, length), room = ids.shape[1], embedded.visual.shape, vlm.context()
+    if room is not None and length + rows > room:
+        raise RequestTooLong
+    words = ids.expand(B, -1)
+    places = [vlm.positions_at(embedded.next_position + step) for step in range(rows)]
+    embeds = vlm.model.get_input_embeddings()(words).to(embedded.embeds)
+    return replace(
+        embedded,
+        embeds=torch.cat([embedded.embeds, embeds], 1),
+        positions=torch.cat([embedded.positions, *places], -1),
+        visual=pad(embedded.visual, (0, rows)),
+        valid=pad(embedded.valid, (0, rows), value=True),
+        next_position=embedded.next_position + rows,
+        words=None if embedded.words is None else torch.cat([embedded.words, words], 1),
+        aside=rows,
+    )
+
+
+def forget_behind(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> None:
+    """Give a filled cache the states of the prompt alone: a state cannot forget what was read
+    behind it, so the prompt is read once more. Other layers have forgotten it already."""
+    if not state_layers(cache):
+        return
+    plain = DynamicCache(config=vlm.model.config)
+    vlm.read(embedded, plain)
+    forget_states(cache)
+    for own, seen in zip(state_layers(cache), state_layers(plain), strict=True):
+        restore(own, state_of(seen))

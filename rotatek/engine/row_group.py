@@ -6,7 +6,7 @@ tensors lie in each layer's (`rotatek.engine.row_group_layer`) and in pools of a
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
 import torch
@@ -22,6 +22,7 @@ from rotatek.engine.row_group_layer import (
     RowLengths,
     room_for,
 )
+from rotatek.engine.sequences import Sequence as Owner
 from rotatek.engine.store_tensors import StoreTensors, launched_by
 
 SPARSE: Final = 4  # a group a quarter full is allocated again
@@ -59,9 +60,9 @@ class RowGroup:
         self._marks: Tensor | None = None  # [layers, 3, size] int32: see `RowGroupLayer.marks`
 
     @property
-    def numbers(self) -> list[int | None]:
-        """The number of the row at each index."""
-        return [None if row is None else row.number for row in self.rows]
+    def owners(self) -> list[Owner | None]:
+        """Whose row is at each index."""
+        return [None if row is None else row.owner for row in self.rows]
 
     @property
     def taken(self) -> bool:
@@ -117,14 +118,15 @@ class RowGroup:
         return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
-        self, own: Sequence[LayerRow], seen: Sequence[int], number: int
+        self, own: Sequence[LayerRow], seen: Sequence[int], owner: Owner, steps: int
     ) -> tuple[list[Copy], list[Shift]]:
         """Give a cache the first free index.
 
         Args:
             own: every layer of it.
             seen: its visual tokens, by layer.
-            number: of the row.
+            owner: of the row.
+            steps: that the batch has taken.
 
         Returns:
             the pending copies of its tensors, and the numbers to add to tables then.
@@ -140,22 +142,22 @@ class RowGroup:
             )
             for slots, piece, real in zip(self.slots, own, seen, strict=True)
         ]  # fmt: skip
-        self.rows[place] = Row(number, lengths, sections)
+        self.rows[place] = Row(owner, own[0].logical - steps, lengths, sections)
         for slots, piece in zip(self.slots, own, strict=True):
             copies += slots.copies(piece, place)
         return copies, shifts
 
-    def forget(self, gone: set[int]) -> None:
+    def forget(self, gone: Collection[Owner]) -> None:
         """Mark rows as removed; their indices stay free, and nothing moves."""
-        self.rows[:] = [None if row is None or row.number in gone else row for row in self.rows]
+        self.rows[:] = [None if row is None or row.owner in gone else row for row in self.rows]
 
-    def drop_rows(self, gone: set[int]) -> int:
+    def drop_rows(self, gone: Collection[Owner]) -> int:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
 
         Returns:
             How many layers' addresses have changed.
         """
-        kept = [i for i, row in enumerate(self.rows) if row and row.number not in gone]
+        kept = [i for i, row in enumerate(self.rows) if row and row.owner not in gone]
         order = _holes_filled(kept)
         moves = [(new, old) for new, old in enumerate(order) if new != old]
         if moves:
@@ -177,11 +179,11 @@ class RowGroup:
             for slots in self.slots:
                 slots.shrink(size)
 
-    def mark(self, static: bool) -> list[int | None]:
+    def mark(self, static: bool) -> list[Owner | None]:
         """Send the lengths of all layers' rows to the device, in one transfer.
 
         Returns:
-            each row's number, or None, as a step computes them.
+            whose each row is, or None, as a step computes them.
         """
         size = self.size
         width = size if static else len(self.rows)
@@ -192,7 +194,7 @@ class RowGroup:
             self._marks.copy_(told)
         for slots, marks in zip(self.slots, self._marks, strict=True):
             slots.mark(marks, width, static)
-        return [*self.numbers, *[None] * (width - len(self.rows))]
+        return [*self.owners, *[None] * (width - len(self.rows))]
 
 
 def _holes_filled(kept: list[int]) -> list[int]:

@@ -19,6 +19,7 @@ from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.cache.text_buffer import TextBuffer, write_tokens
 from rotatek.engine.pools import Copy, Pools, Sections
+from rotatek.engine.sequences import Sequence as Owner
 from rotatek.engine.store_tensors import (
     TOKENS,
     StoreTensors,
@@ -50,9 +51,11 @@ class RowLengths(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The host's record of one row: its number, and where it lies in each layer and in pools."""
+    """The host's record of one row: whose it is, its tokens less the steps that the batch had taken
+    by then, and where it lies in each layer and in pools."""
 
-    number: int
+    owner: Owner
+    logical: int
     layers: list[RowLengths]
     sections: Sections
 
@@ -375,10 +378,9 @@ class RowGroupLayer:
             values_of[:, 0 if row is None else row.layers[self.layer].seen :] = 0
         return True
 
-    def restored(self, place: int) -> tuple[Store | None, TextBuffer]:
+    def restored(self, row: Row, place: int) -> tuple[Store | None, TextBuffer]:
         """Copies of one row's visual tokens and text, for a cache of its own."""
-        row, at = self.rows[place], slice(place, place + 1)
-        assert row is not None
+        at = slice(place, place + 1)
         held, store = row.layers[self.layer], self.own
         if store is None and self.pattern is not None:
             taken = self.pools.restored(self.layer, place, row.sections)

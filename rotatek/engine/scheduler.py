@@ -12,11 +12,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from rotatek.bridge.attention import StopFlag, stoppable
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
@@ -25,8 +27,8 @@ from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import decode, recovery
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
-from rotatek.engine.sequences import Counters, SampledToken, Sequence
-from rotatek.engine.steps import PendingStep, chosen
+from rotatek.engine.events import Counters
+from rotatek.engine.sequences import SampledToken, Sequence, chosen
 from rotatek.engine.token_choice import TokenChoice
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
@@ -37,6 +39,23 @@ SHARE: Final = 2.0  # of a step's time: what a prefill takes before it gives way
 LEAST_S: Final = {"cuda": 0.005, "cpu": 0.2}  # at least; fewer and fuller steps suit processors
 # Requests whose pictures are preprocessed at once: .15 s each for 1,280 tokens, on one core.
 PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """A step that has been launched.
+
+    sequences: its rows; places: their indices in the logits [rows, vocabulary];
+    counters: for `RunningBatch.rewind`; watch: its timer; usual: whether steps mostly take as
+    long, unlike one that is launched kernel by kernel or captured where others are replayed.
+    """
+
+    sequences: list[Sequence]
+    places: list[int]
+    logits: Tensor
+    counters: Any
+    watch: Stopwatch
+    usual: bool
 
 
 class Scheduler:
@@ -70,7 +89,6 @@ class Scheduler:
         self._told = threading.Condition()
         self._leading = False
         self._batch: RunningBatch | None = None
-        self._rows: dict[int, Sequence] = {}  # by row
         self._requests = 0
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
         self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
@@ -144,8 +162,9 @@ class Scheduler:
                 self.leave([sequence], restore=True)
                 return None
             with self._told:
-                if sequence.sampled:
-                    return sequence.sampled.popleft()
+                if sequence.taken < len(sequence.picks):
+                    sequence.taken += 1
+                    return sequence.picks[sequence.taken - 1]
                 if sequence.failure is not None:
                     raise sequence.failure
                 if sequence.ended:
@@ -163,21 +182,25 @@ class Scheduler:
             sequences: of the rows; those that have ended are not changed.
             restore: give their caches back, for figures that still read them.
         """
-        if all(sequence.row is None for sequence in sequences):
+        if not any(sequence.joined for sequence in sequences):
             for sequence in sequences:
                 sequence.ended = True
             return
         with self._turns:
             self._land()
-            self._remove([sequence for sequence in sequences if sequence.row is not None], restore)
+            self._remove(sequences, restore)
             for sequence in sequences:
-                sequence.ended = True
-                sequence.sampled.clear()
+                sequence.end()
 
     @property
     def running(self) -> int:
         """Rows that are answering."""
         return len(self._rows)
+
+    @property
+    def _rows(self) -> list[Sequence]:
+        batch = self._batch
+        return [] if batch is None else batch.owners
 
     @property
     def bytes(self) -> int:
@@ -198,30 +221,24 @@ class Scheduler:
         if self._batch is None:
             self._batch = RunningBatch(sequences[0].cache, steps=self._steps)
             self._batch.static = self.graphs
-        limit = max(sequence.limit for sequence in sequences)
-        watchers = [sequence.watcher for sequence in sequences]
-        caches = [sequence.cache for sequence in sequences]
-        here = len({sequence.request for sequence in (*self._rows.values(), *sequences)})
+        here = len({sequence.request for sequence in (*self._rows, *sequences)})
         growth = max(1.0, self._expected() / here)
-        rows = self._batch.join(caches, limit, watchers, reserve=self.graphs, growth=growth)
-        for sequence, row in zip(sequences, rows, strict=True):
-            sequence.row = row
-            self._rows[row] = sequence
+        self._batch.join(sequences, reserve=self.graphs, growth=growth)
+        for sequence in sequences:
+            sequence.joined = True
         self._weigh()
 
     def _remove(self, sequences: list[Sequence], restore: bool) -> None:
-        """Take rows out of the batch."""
-        rows = {sequence.row: sequence for sequence in sequences if sequence.row is not None}
+        """Take rows out of the batch, if they are there."""
+        rows = [sequence for sequence in sequences if sequence.joined]
         if not rows or self._batch is None:
             return
-        for row, sequence in rows.items():
-            sequence.row = None
-            self._rows.pop(row, None)
+        for sequence in rows:
+            sequence.joined = False
         try:
-            into = {r: s.cache for r, s in rows.items() if restore and s.needed}
-            self._batch.leave(rows, into)
+            self._batch.leave(rows, [one for one in rows if restore and one.needed])
         except Exception as error:  # no memory to give the caches back
-            for sequence in rows.values():
+            for sequence in rows:
                 sequence.failure = error.with_traceback(None)
                 release(sequence.cache)
             self._drop(rows)
@@ -230,15 +247,15 @@ class Scheduler:
             self._steps.forget()
         self._weigh()
 
-    def _drop(self, rows: Iterable[int]) -> None:
+    def _drop(self, rows: list[Sequence]) -> None:
         """Remove rows unconditionally: where that fails too, the device is lost for all."""
         assert self._batch is not None
         try:
             self._batch.leave(rows)
         except Exception as error:
-            for sequence in self._rows.values():
-                sequence.failure, sequence.row = error, None
-            self._rows.clear()
+            for sequence in self._rows:
+                sequence.failure, sequence.joined = error, False
+            self._batch = None
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -270,7 +287,7 @@ class Scheduler:
 
     def _launch(self) -> None:
         """Begin a step of all rows; failures are the rows', not the leader's."""
-        self._end([s for s in self._rows.values() if s.stop is not None and s.stop.is_set()])
+        self._end([s for s in self._rows if s.stop is not None and s.stop.is_set()])
         batch = self._batch
         if batch is None:
             return
@@ -304,25 +321,22 @@ class Scheduler:
             self._step_s = seconds
         self._batch.stepped()
         self.counters.steps += 1
-        for sequence in pending.sequences:
-            sequence.position += 1
         self._hand_out(pending.sequences, picks)
 
     def _end(self, stopped: list[Sequence]) -> None:
         """Rows whose visitors have stopped."""
         self._remove(stopped, restore=True)
         for sequence in stopped:
-            sequence.ended = True
-            sequence.sampled.clear()
+            sequence.end()
 
     def _forward(self, batch: RunningBatch, counters: Any) -> PendingStep:
         """Feed every row's last token."""
-        rows = [None if number is None else self._rows[number] for number in batch.order]
-        fed = [(0, 0) if one is None else (one.token, one.position) for one in rows]
+        rows = batch.order
+        fed = [(0, 0) if one is None else one.fed for one in rows]
         tokens, position = torch.tensor(fed, device=self.device).T
         usual = not self.graphs or batch.replays
         with Stopwatch(self.device) as watch:
-            logits = decode.forward_one(self.vlm, tokens, position, batch, None)
+            logits = decode.forward_one(self.vlm, tokens, position, batch)
         places = [place for place, one in enumerate(rows) if one is not None]
         sequences = [one for one in rows if one is not None]
         return PendingStep(sequences, places, logits, counters, watch, usual)
@@ -332,18 +346,18 @@ class Scheduler:
         self.counters.tokens += len(picks)
         over = []
         for sequence, pick in zip(sequences, picks, strict=True):
-            sequence.made, sequence.token = sequence.made + 1, pick.token
             if sequence.choice is not None:
                 sequence.choice.take(pick.token)
                 sequence.failure = sequence.choice.failure
             broken = sequence.failure is not None
-            if broken or pick.token in self._stops or sequence.made == sequence.limit:
+            last = len(sequence.picks) + 1 == sequence.limit
+            if broken or last or pick.token in self._stops:
                 over.append(sequence)
         self._remove(over, restore=True)
         with self._told:
             for sequence, pick in zip(sequences, picks, strict=True):
                 if sequence.failure is None:
-                    sequence.sampled.append(pick)
+                    sequence.picks.append(pick)
             for sequence in over:
                 sequence.ended = True
 
@@ -356,38 +370,36 @@ class Scheduler:
         try:
             batch.rewind(counters)
         except Exception:  # the device is gone
-            self._fail(list(self._rows.values()), failure)
+            self._fail(self._rows, failure)
             return
         if not isinstance(failure, Exception):
             raise failure
         if is_out_of_memory(failure):
             failure.__traceback__ = None  # it holds what did not fit
-            latest = max(sequence.request for sequence in self._rows.values())
-            self._fail([s for s in self._rows.values() if s.request == latest], failure)
+            latest = max(sequence.request for sequence in self._rows)
+            self._fail([s for s in self._rows if s.request == latest], failure)
             self.counters.shed += 1
             recovery.free(self.device)
             return
         log.warning("a step of %d rows failed: each is run separately", len(self._rows))
-        for sequence in list(self._rows.values()):
+        for sequence in self._rows:
             self._alone(sequence)
 
     def _alone(self, sequence: Sequence) -> None:
         """One row's step on its own cache; a failure ends this row only."""
-        sequence.stop_watching()
-        sequence.needed = True
+        sequence.watcher, sequence.missed, sequence.needed = None, True, True
         self._remove([sequence], restore=True)
         if sequence.failure is not None:
             return
         if isinstance(sequence.cache, RotateKCache):
             sequence.cache.graph = False
         try:
-            token = torch.tensor([sequence.token], device=self.device)
-            place = torch.tensor([sequence.position], device=self.device)
+            token, place = torch.tensor(sequence.fed, device=self.device)[:, None]
             started = time.perf_counter()
-            logits = decode.decode_one_token(self.vlm, token, place, sequence.cache, None)
+            logits = decode.forward_one(self.vlm, token, place, sequence.cache)
+            synchronise(self.device)
             ms = 1000 * (time.perf_counter() - started)
             picks = chosen([sequence], [0], logits, self.choice, ms)
-            sequence.position += 1
             self._hand_out([sequence], picks)
             self._admit([sequence] if not sequence.ended else [])
         except Exception as error:

@@ -1,27 +1,21 @@
-"""One answer in progress: its cache, its row in the running batch, and its tokens."""
+"""One row of the running batch: its cache, its tokens, and how the next one is chosen."""
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.cache.bytes import ByteCount
-from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
-from rotatek.cache.token_plan import TokenPlan
-from rotatek.engine.batch import Watcher
 from rotatek.engine.token_choice import RowChoice, TokenChoice
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.inspect.answer_attention import AnswerAttentionRecorder
-from rotatek.inspect.trace import TraceRecorder
-from rotatek.methods.settings import Settings
-from rotatek.models import Embedded
+
+Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
 
 
-@dataclass(frozen=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """One chosen token.
 
     probability: the model's own of it; kl: KL(first column || this) of the distributions it was
@@ -38,137 +32,112 @@ class SampledToken:
 
 @dataclass(eq=False)
 class Sequence:
-    """One setting's answer, from its prefill to its last token, and over further questions.
+    """One answer to one question, from its first token to its last.
 
     Args:
-        name: of its column.
-        settings: how its cache is compressed.
-        cache: filled by the prefill; empty while the row is in the batch, and complete again once
-            it has left.
-        plan: the prompt's token plan.
-        embedded: the prompt.
-        recorder: records its Keys, for figures.
-        attention: records its queries, for the overlay and figures.
-        prefill_ms: at first the vision tower's share.
-        draw: which of several answers under equal settings it is.
+        cache: that has read the question; empty while the row is in the batch, and complete again
+            once it has left.
+        logits: [1, vocabulary] behind the question, until the row has joined the batch.
+        start: position of the answer's first token.
+        limit: new tokens, at most.
+        stop: ends the answer early once it is set.
+        sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
+            ones are.
+        request: equal for the rows of one request; a larger number is a later one.
+        first: the row that this one is compared with.
+        watcher: records its queries.
         needed: whether its cache is read once the answer has ended; otherwise it stays empty.
 
     Attributes:
-        sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
-            ones are; earlier: tokens of later turns and of the answers before.
-        parted: whether an earlier answer differed from the first column's.
-        tokens: since the last question; read: of them, whose text has been delivered.
-        log_probability: of all tokens, in nats.
-        logits: [1, vocabulary] behind the prompt, until the row has joined the batch.
-        position: of the next token; limit: new tokens, at most.
-        stop: ends the answer early once it is set.
-        request: equal for the rows of one request; a larger number is a later one.
-        first: the sequence that this one is compared with.
-        sampled: tokens that wait to be taken; made: their number so far; token: the last one.
-        row: in the batch; ended: nothing more comes.
+        missed: whether the watcher has missed a step, which would shift its figures.
+        picks: its tokens so far; taken: how many of them the caller has.
+        joined: whether it is in the batch; ended: nothing more comes.
     """
 
-    name: str
-    settings: Settings
     cache: Cache
-    plan: TokenPlan
-    embedded: Embedded
-    recorder: TraceRecorder | None = None
-    attention: AnswerAttentionRecorder | None = None
-    prefill_ms: float = 0.0
-    draw: int = 0
-    needed: bool = True
+    logits: Tensor | None
+    start: int
+    limit: int
+    stop: StopFlag | None = None
     sampling: Sampling = GREEDY
     choice: RowChoice | None = None
-    earlier: list[int] = field(default_factory=list)
-    parted: bool = False
-    tokens: list[int] = field(default_factory=list)
-    read: int = 0
-    step_ms: list[float] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
-    log_probability: float = 0.0
-    logits: Tensor | None = None
-    position: int = 0
-    limit: int = 0
-    stop: StopFlag | None = None
     request: int = 0
     first: "Sequence | None" = None
     watcher: Watcher | None = None
-    sampled: deque[SampledToken] = field(default_factory=deque)
-    made: int = 0
-    token: int = -1
-    row: int | None = None
-    ended: bool = True
+    needed: bool = True
+    missed: bool = False
+    picks: list[SampledToken] = field(default_factory=list)
+    taken: int = 0
+    joined: bool = False
+    ended: bool = False
     failure: Exception | None = None
 
-    def __post_init__(self) -> None:
-        self.rows = self.embedded.embeds.shape[1]  # an encoder-stage pruner leaves fewer
-        self.asked = self.rows  # logical length of the cache when the last question had been fed
-        self.first_position = self.embedded.next_position
-
-    def choose_by(self, choice: TokenChoice, sampling: Sampling, prompt: Tensor) -> None:
-        """How the next answer's tokens are chosen; prompt: [1, tokens], the first one."""
-        read: Iterable[int] = ()
-        if sampling.repetition_penalty != 1:
-            read = {*prompt.unique().tolist(), *self.earlier}
-        self.sampling, self.choice = sampling, choice.row(sampling, self.draw, read)
-
-    def start(
-        self, logits: Tensor, limit: int, stop: StopFlag | None = None, *, watched: bool = True
-    ) -> None:
-        """Be ready to join the batch: a question has been fed, and left `logits`."""
-        self.logits, self.limit, self.stop = logits, limit, stop
-        self.position = int(self.embedded.next_position[0])
-        self.made, self.ended, self.failure = 0, False, None
-        self.sampled.clear()
-        self.watcher = self.attention.see if watched and self.attention is not None else None
-
-    def bytes(self) -> ByteCount:
-        """Live bytes of this column's cache."""
-        return cache_bytes(self.cache)
-
     @property
-    def grown(self) -> int:
-        """Tokens in the cache since the first prompt."""
-        return int(self.cache.get_seq_length()) - self.rows
+    def fed(self) -> tuple[int, int]:
+        """The latest token and its position: what the next step reads."""
+        return self.picks[-1].token, self.start + len(self.picks) - 1
 
-    def begin(self, prefill_ms: float) -> None:
-        """Forget the answer: another question has been fed, in `prefill_ms`."""
-        self.prefill_ms, self.asked = prefill_ms, int(self.cache.get_seq_length())
-        self.tokens, self.read, self.step_ms, self.kl = [], 0, [], []
-        self.log_probability = 0.0
+    def end(self) -> None:
+        """Nothing more comes, and what has not been taken is forgotten."""
+        self.ended = True
+        del self.picks[self.taken :]
 
-    def rest(self) -> None:
-        """Keep the cache and what a follow-up question needs; let the prompt's tensors go."""
-        self.recorder = self.watcher = self.first = None
-        if isinstance(self.cache, RotateKCache):
-            self.cache.make_growing()
-        whole = self.embedded
-        self.embedded = replace(
-            whole,
-            embeds=whole.embeds[:, :0].clone(),
-            positions=whole.positions[..., :0].clone(),
-            visual=whole.visual[:, :0].clone(),
-            valid=whole.valid[:, :0].clone(),
-            deeper=None,
+
+@torch.inference_mode()
+def chosen(
+    sequences: list[Sequence], places: list[int], logits: Tensor, choice: TokenChoice, ms: float
+) -> list[SampledToken]:
+    """The next token of each row, in one transfer to the host.
+
+    Args:
+        sequences: the rows.
+        places: their indices in the logits.
+        logits: [n, vocabulary].
+        choice: how tokens are chosen.
+        ms: of the step.
+    """
+    own = [(p, s.choice) for p, s in zip(places, sequences, strict=True) if s.choice is not None]
+    best = choice.choose(logits, own)
+    logs = logits.log_softmax(-1)
+    found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
+    pairs = [(places[i], places[first]) for i, first in _pairs(sequences)]
+    if pairs:
+        mine, first = logs[torch.tensor(pairs, device=logits.device).T]
+        found.append((first.exp() * (first - mine)).sum(-1).double())
+    most = max(one.sampling.top_logprobs or 0 for one in sequences)
+    if most:
+        values, index = logs.topk(min(most, logs.shape[-1]))
+        found += [values.double().flatten(), index.double().flatten()]
+    told = torch.cat(found).tolist()
+    count = len(logits)
+    kls = dict(zip([place for place, _ in pairs], told[2 * count :], strict=False))
+    tops = _tops(told[2 * count + len(pairs) :], count)
+    return [
+        SampledToken(
+            int(told[i]), told[count + i], max(0.0, kls[i]) if i in kls else None, ms,
+            tops[i][: one.sampling.top_logprobs] if one.sampling.top_logprobs else (),
         )
-
-    def stop_watching(self) -> None:
-        """Drop recorders that have missed a step: their figures would be shifted."""
-        self.recorder = self.attention = self.watcher = None
-
-    def close(self) -> None:
-        """Let go of every tensor."""
-        self.logits = None
-        release(self.cache)
+        for i, one in zip(places, sequences, strict=True)
+    ]  # fmt: skip
 
 
-@dataclass
-class Counters:
-    """A scheduler's totals."""
+def _tops(told: list[float], rows: int) -> list[tuple[tuple[int, float], ...]]:
+    """Of each row, the likeliest tokens and their log probabilities, the best first."""
+    half, each = len(told) // 2, len(told) // 2 // max(rows, 1)
+    pairs = [(int(token), log) for log, token in zip(told[:half], told[half:], strict=True)]
+    return [tuple(pairs[row * each : (row + 1) * each]) for row in range(rows)]
 
-    prefills: int = 0
-    steps: int = 0
-    tokens: int = 0
-    shed: int = 0  # requests that left the batch because memory ran out
-    failed: int = 0  # rows that failed by themselves
+
+def _pairs(sequences: list[Sequence]) -> list[tuple[int, int]]:
+    """(row, the row it is compared with) where both are at the same token."""
+    compared = [one for one in sequences if one.first is not None]
+    if not compared:
+        return []
+    places = {id(one): place for place, one in enumerate(sequences)}
+    return [
+        (places[id(one)], places[id(one.first)])
+        for one in compared
+        if one.first is not None
+        and id(one.first) in places
+        and len(one.first.picks) == len(one.picks)
+    ]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rotatek.bridge.state_layers import change, restore, slots, state_of, tensors_of
+from rotatek.engine.sequences import Sequence as Owner
 
 SPARSE: Final = 4  # tensors a quarter full are allocated again
 
@@ -23,7 +24,7 @@ class StateRows:
     """
 
     def __init__(self, layers: Sequence[Any]) -> None:
-        self.layers, self._order = layers, list[int | None]()
+        self.layers, self._order = layers, list[Owner | None]()
         self._whole: list[list[Tensor]] = []  # by layer, with spare capacity [size, ...]
 
     @property
@@ -50,23 +51,27 @@ class StateRows:
                 change(restore(mine, state_of(layer)), lambda t: t[:0])
         return True
 
-    def place(self, order: Sequence[int | None], joined: Mapping[int, Sequence[Any]]) -> None:
+    def place(self, order: Sequence[Owner | None], joined: Mapping[Owner, Sequence[Any]]) -> None:
         """Bring rows to their indices.
 
         Args:
-            order: each row's number, as a step computes them; `fit` has allocated capacity.
+            order: whose each row is, as a step computes them; `fit` has allocated capacity.
             joined: the state layers of the cache that each new row comes from.
         """
-        there = {number: place for place, number in enumerate(self._order) if number is not None}
-        moves = [(to, there[n]) for to, n in enumerate(order) if n in there and there[n] != to]
+        there = {owner: place for place, owner in enumerate(self._order)}
+        moves = [
+            (to, there[one])
+            for to, one in enumerate(order)
+            if one is not None and there.get(one, to) != to
+        ]
         for depth, (layer, whole) in enumerate(zip(self.layers, self._whole, strict=False)):
             for part, tensor in enumerate(whole):
                 if moves:
                     to, source = (list(places) for places in zip(*moves, strict=True))
                     tensor[to] = tensor[source]
-                for place, number in enumerate(order):
-                    if number is not None and number in joined:
-                        tensor[place] = tensors_of(joined[number][depth])[part][0]
+                for place, owner in enumerate(order):
+                    if owner is not None and owner in joined:
+                        tensor[place] = tensors_of(joined[owner][depth])[part][0]
             views = (tensor[: len(order)] for tensor in whole)
             for (held, number), view in zip(slots(layer), views, strict=True):
                 held[number] = view
@@ -80,9 +85,9 @@ class StateRows:
         self._whole = [[tensor[:rows].clone() for tensor in own] for own in self._whole]
         self.place(self._order, {})
 
-    def give(self, number: int, layers: Sequence[Any]) -> None:
+    def give(self, owner: Owner, layers: Sequence[Any]) -> None:
         """Give copies of one row to the empty state layers of a cache."""
-        place = self._order.index(number) if self.layers else 0
+        place = self._order.index(owner) if self.layers else 0
         for own, layer in zip(self.layers, layers, strict=True):
             held = state_of(own).items()
             row = {k: [t if t is None else t[place : place + 1] for t in v] for k, v in held}

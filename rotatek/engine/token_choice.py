@@ -109,13 +109,16 @@ class TokenChoice:
         self._banned: Tensor | None = None
         self._lock = threading.Lock()
 
-    def row(self, sampling: Sampling, draw: int = 0, read: Iterable[int] = ()) -> RowChoice | None:
+    def row(
+        self, sampling: Sampling, draw: int, prompt: Tensor, later: Sequence[int] = ()
+    ) -> RowChoice | None:
         """How a row's tokens are chosen; None where the likeliest one is.
 
         Args:
             sampling: of the request.
             draw: which of several answers to it this is.
-            read: tokens of the prompt.
+            prompt: [1, tokens], the first one.
+            later: tokens of later turns and of the answers before.
 
         Raises:
             SettingError: for a bias on a token that the model does not have.
@@ -128,6 +131,8 @@ class TokenChoice:
         if unknown is not None:
             raise SettingError("logit_bias", f"about tokens below {count}", unknown)
         matcher = self._grammars.matcher(sampling.grammar) if sampling.grammar else None
+        penalised = sampling.repetition_penalty != 1
+        read = {*prompt.unique().tolist(), *later} if penalised else ()
         return RowChoice(sampling, draw, read, matcher)
 
     def banned(self, device: torch.device) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from rotatek.engine.column import folded
+from rotatek.engine.answer import folded
 from rotatek.engine.engine import Engine
 from rotatek.evaluation.report import LATER, Record, table
 from rotatek.evaluation.suite import Suite

@@ -18,7 +18,7 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
-from rotatek.engine.column import folded
+from rotatek.engine.answer import folded
 from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.inputs.limits import Limits

@@ -23,12 +23,12 @@ from transformers.cache_utils import Cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import recovery
+from rotatek.engine.column import Column
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
-from rotatek.engine.prefill import SharedPrompt, by_pruning, empty_cache, fill
-from rotatek.engine.sequences import Sequence as Column
+from rotatek.engine.prefill import empty_cache, fill, prefills_of
 from rotatek.engine.store_tensors import taken_apart
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
@@ -121,12 +121,9 @@ def divergences(
         spans.append(slice(len(ids) - 1, len(ids) + len(answer)))  # behind the last: its end
         ids += answer
     text = torch.tensor([ids], device=vlm.device)
-    shared = SharedPrompt(vlm, vlm.prompt(request))
     whole: list[Tensor] = []
-    for group in by_pruning(settings.values()):
-        shared.see(group[0])
-        embedded, plan, _ = shared.under(group[0])
-        named = {name: one for name, one in settings.items() if one in group}
+    for alike, embedded, plan, _ in prefills_of(vlm, vlm.prompt(request), settings.values()):
+        named = {name: one for name, one in settings.items() if one in alike}
         caches = [empty_cache(vlm, embedded, one, plan) for one in named.values()]
         fill(vlm, embedded, plan, caches, timed=False)
         for name, cache in zip(named, caches, strict=True):
@@ -291,7 +288,7 @@ class Run:
                 for answer in self._answers(one, turn, events):
                     found[answer.setting, turn] = answer
                 self.engine.put_back(conversation)
-                said.append(list(conversation.columns[0].tokens))
+                said.append(conversation.columns[0].answer.ids)
         finally:
             conversation.close()
         for name, later in self._divergences(request, said, texts[1:], columns):

@@ -11,9 +11,9 @@ from kernels.reference import Narrow, expanded
 from rotatek.bridge.attention import StopFlag, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
+from rotatek.engine.column import newly_said, text_of
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
-from rotatek.engine.event_builder import newly_said, text_of
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.engine.side_by_side import SideBySide
@@ -22,7 +22,6 @@ from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder
 from rotatek.methods.channels.store import Store
-from rotatek.models import Embedded
 from rotatek.models.memory import is_out_of_memory
 from rotatek.pictures.reading import PictureNotes, cut
 
@@ -110,8 +109,9 @@ class Asker:
                 except UserError as error:
                     failed[place] = error.message
             self._fill(rows, failed, read, ids, max_new_tokens, stop)
+            choice, asked = self.engine.scheduler.choice, torch.tensor([ids])
             for row in rows.values():
-                row.choose_by(self.engine.scheduler.choice, sampling, torch.tensor([ids]))
+                row.sampling, row.choice = sampling, choice.row(sampling, 0, asked)
             try:
                 if rows:
                     self.engine.scheduler.join(list(rows.values()))
@@ -134,20 +134,21 @@ class Asker:
         Raises:
             Stopped: where `stop` is set before the question is read.
         """
-        notes, pieces = cache.notes, list[str]()
+        notes, pieces, tokens, said = cache.notes, list[str](), list[int](), 0
         recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
             (row,) = self._read([cache], ids, max_new_tokens, stop, recorder=recorder)
             rows[0] = row
             self.engine.scheduler.join([row])
             for pick in _picks(self.engine, row):
-                row.tokens.append(pick.token)
-                pieces.append(newly_said(self.vlm, row))
+                tokens.append(pick.token)
+                piece, said = newly_said(self.vlm, tokens, said)
+                pieces.append(piece)
             self.engine.scheduler.leave([row])  # its cache is whole again
             found = None
-            if row.attention is not None and cache.plan.visual_kept == notes.visual_tokens:
+            if not row.missed and cache.plan.visual_kept == notes.visual_tokens:
                 every = torch.ones(notes.visual_tokens, dtype=torch.bool)
-                found = row.attention.finish(row.cache, every, None)
+                found = recorder.finish(row.cache, every, None)
         return Look(tuple(pieces), found, notes.grids)
 
     @contextmanager
@@ -169,9 +170,8 @@ class Asker:
         lease = self.engine.admission.ask(most)
         rows: dict[int, Row] = {}
         try:
-            while not lease.admitted:
-                if not lease.wait(stop) and stop is not None and stop.is_set():
-                    raise Stopped
+            for _ in lease.queued(stop):
+                pass
             yield rows
         finally:
             self.engine.scheduler.leave(list(rows.values()))
@@ -231,19 +231,15 @@ class Asker:
             behind = copies[0] if len(copies) == 1 else SideBySide(copies)
             with self.engine.scheduler.prefill(stop), watched(recorder):
                 logits, _ = feed(self.vlm, tokens, position, behind)
-        rows, is_watched = [], recorder is not None
+        rows = []
         for cache, own in zip(copies, logits.split(1), strict=True):
             cache.make_growing()
-            notes: PictureNotes = cache.notes
-            none = torch.zeros(1, notes.tokens, 0, device=self.vlm.device)
-            # what was read is in the cache alone
-            placed = Embedded(none, none, none, none, notes.next_position + len(ids))
-            row = Row(
-                "answer", cache.settings, cache, cache.plan, placed,
-                attention=recorder, request=number, needed=is_watched,
-            )  # fmt: skip
-            row.start(own, max_new_tokens, stop, watched=is_watched)
-            rows.append(row)
+            start = int(cache.notes.next_position[0]) + len(ids)
+            watcher = None if recorder is None else recorder.see
+            rows.append(Row(
+                cache, own, start, max_new_tokens, stop, request=number, watcher=watcher,
+                needed=recorder is not None,
+            ))  # fmt: skip
         return rows
 
     def _answer(self, name: str, row: Row | None, error: str) -> Answer:

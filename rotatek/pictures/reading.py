@@ -19,9 +19,8 @@ from rotatek.bridge.row_layout import WINDOW
 from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of
-from rotatek.engine.general_questions import GENERAL, layout_behind
 from rotatek.engine.image_features import key_of
-from rotatek.engine.prefill import fill
+from rotatek.engine.prefill import GENERAL, fill, layout_behind
 from rotatek.errors import (
     CalibrationUnusable,
     RequestTooLong,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
@@ -76,7 +76,7 @@ class Choice:
 
     def begin(self) -> None:
         """Begin, or begin again."""
-        self.column = Column("answer", self.call.settings)
+        self.column = Answer("answer", self.call.settings)
         self.stops, self.text, self.made = StopText(self.call.stop), "", 0
         self._said = self._shown = 0  # characters of the model's text
         self._logs: list[tuple[int, dict[str, Any]]] = []  # where a token's text begins

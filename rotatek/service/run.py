@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.events import Event, Queued, Restarted
 from rotatek.inputs.sampling import GREEDY, Sampling
@@ -20,7 +20,7 @@ from rotatek.methods.settings import Settings
 class Run:
     """One question on one image under several settings, baseline first."""
 
-    columns: dict[str, Column]
+    columns: dict[str, Answer]
     pixels: np.ndarray  # uint8 [height, width, 3]
     question: str
     model: str = "pocket"  # by its name on offer
@@ -59,7 +59,7 @@ class Run:
             return
         if isinstance(event, Restarted):
             self.notice = event.message
-            self.columns = {n: Column(n, c.settings) for n, c in self.columns.items()}
+            self.columns = {n: Answer(n, c.settings) for n, c in self.columns.items()}
             return
         if event.column is not None:
             self.columns[event.column].take(event)
@@ -69,12 +69,12 @@ class Run:
                 column.take(event)
 
     @property
-    def reference(self) -> Column:
+    def reference(self) -> Answer:
         """The uncompressed column."""
         return next(iter(self.columns.values()))
 
     @property
-    def chosen(self) -> Column:
+    def chosen(self) -> Answer:
         """The column that the visitor's settings made: the one after the baseline."""
         return list(self.columns.values())[min(1, len(self.columns) - 1)]
 
@@ -92,7 +92,7 @@ class Run:
 
     def next(self, question: str, max_new_tokens: int, sampling: Sampling = GREEDY) -> "Run":
         """The turn that follows, of which nothing has happened yet."""
-        columns = {title: Column(title, c.settings) for title, c in self.columns.items()}
+        columns = {title: Answer(title, c.settings) for title, c in self.columns.items()}
         return Run(
             columns, self.pixels, question, self.model, max_new_tokens, memory=self.memory,
             previous=self, pictures=self.pictures, sampling=sampling,
@@ -103,4 +103,4 @@ def start(
     columns: dict[str, Settings], pixels: np.ndarray, question: str, model: str = "pocket"
 ) -> Run:
     """A run of which nothing has happened yet."""
-    return Run({title: Column(title, s) for title, s in columns.items()}, pixels, question, model)
+    return Run({title: Answer(title, s) for title, s in columns.items()}, pixels, question, model)

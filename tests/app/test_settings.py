@@ -100,11 +100,11 @@ def test_where_answers_part_and_how_close_they_stay(image: Image.Image) -> None:
     say(first.title, [("a", 0.9, "x", 0.1), ("<b>", 0.61, "c", 0.3)])
     say(own.title, [("a", 0.55, "x", 0.45)])
     assert card.place(own, first) == (1, True)  # it ends early
-    own.pieces, own.likely, own.same, own.kl = [], [], [], []
+    own.tokens = []
     say(own.title, [("a", 0.55, "x", 0.45), ("<b>", 0.9, "c", 0.1)])
     assert card.place(own, first) == (0, False)
     assert "closest at token 1: .55 against .45" in card.parting(own, first)
-    own.pieces, own.likely, own.same, own.kl = [], [], [], []
+    own.tokens = []
     say(own.title, [("a", 0.9, "x", 0.1), ("c", 0.44, "<b>", 0.3)])
     html = card.parting(own, first)
     assert "Parts at token 2: <b>&lt;b&gt;</b> (.61) there, <b>c</b> (.44) here" in html

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.engine.events import Token
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
@@ -58,7 +58,7 @@ def test_words_are_the_answer_and_hold_every_token(pieces: list[str]) -> None:
 
 
 def test_fidelity_is_agreement_weighed_by_divergence() -> None:
-    column = Column("x", Settings())
+    column = Answer("x", Settings())
     assert fidelity(column) is None
     for index, (differs, kl) in enumerate([(False, 0.0), (False, 0.5), (True, None)]):
         column.take(Token("x", index, index, "a", 1.0, differs, kl))

@@ -11,6 +11,7 @@ from kernels.reference import Packed, attend_reference
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import prefill
+from rotatek.engine.sequences import Sequence
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -40,9 +41,10 @@ def test_kernels_read_pools_in_place() -> None:
     batch = RunningBatch(DynamicCache(config=vlm.model.config))
     batch.static = True
     alone = [filled(vlm, n) for n in (4, 10, 7)]
-    joined = batch.join([filled(vlm, n) for n in (4, 1, 7)], 0)
-    batch.leave([joined[1]])
-    batch.join([filled(vlm, 10)], 0)
+    rows = [Sequence(filled(vlm, n), None, 0, 0) for n in (4, 1, 7, 10)]
+    batch.join(rows[:3])
+    batch.leave(rows[1:2])
+    batch.join(rows[3:])
     for layer in (0, 3):
         (slots,) = batch.layers[layer].groups
         visual, text = slots.visual(), slots._text()

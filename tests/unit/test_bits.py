@@ -13,7 +13,7 @@ from kernels.reference import Narrow, Packed, Text, attend_reference
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
@@ -246,7 +246,7 @@ def test_a_report_says_how_many_times_smaller_it_became(
     """And where so short a prompt cannot come near, that it did not."""
     vlm = tiny_qwen()
     request = make_request(picture(*size), "what is it?", 8)
-    column = Column("one", Settings.of(smaller=times))
+    column = Answer("one", Settings.of(smaller=times))
     for event in Engine(vlm).compare(request, {"one": column.settings}, trace=False):
         if event.column is not None:
             column.take(event)

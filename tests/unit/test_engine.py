@@ -212,10 +212,10 @@ def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
     assert type(event.error) is errors.CalibrationUnusable and event.error.__traceback__ is None
 
     class Broken(Engine):
-        def _prefill(self, *_: object) -> bool:
+        def _join(self, columns: object) -> None:
             raise RuntimeError("/secret/path at 0xdeadbeef")
 
-    (event,) = Broken(engine.vlm).compare(_request(picture), {"x": Settings()})
+    *_, event = Broken(engine.vlm).compare(_request(picture), {"x": Settings()})
     assert isinstance(event, Failed)
     assert "secret" not in event.message
     assert "0x" not in event.message

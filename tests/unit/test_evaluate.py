@@ -21,7 +21,7 @@ from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Stored
-from rotatek.engine.prefill import SharedPrompt, empty_cache, fill
+from rotatek.engine.prefill import empty_cache, fill, prefills_of
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
 from rotatek.evaluation import ladder, metrics, report, tables
 from rotatek.evaluation import suite as suites
@@ -238,9 +238,7 @@ def test_divergences_are_those_of_a_loop_over_single_tokens(
     turn = turn_of(model, texts[1]).ids[0].tolist()
     own: dict[str, torch.Tensor] = {}
     for name, settings in SETTINGS.items():
-        shared = SharedPrompt(model, model.prompt(request))
-        shared.see(settings)
-        embedded, plan, _ = shared.under(settings)
+        ((_, embedded, plan, _),) = prefills_of(model, model.prompt(request), [settings])
         cache = empty_cache(model, embedded, settings, plan)
         fill(model, embedded, plan, [cache])
         rows = []

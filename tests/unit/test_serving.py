@@ -173,8 +173,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
     """Steps fail as long as they hold a row that `bad` is true of."""
     real = decode.forward_one
 
-    def step(vlm: Any, tokens: Any, position: Any, cache: Any, mask: Any) -> Any:
-        logits = real(vlm, tokens, position, cache, mask)
+    def step(vlm: Any, tokens: Any, position: Any, cache: Any) -> Any:
+        logits = real(vlm, tokens, position, cache)
         if bad(position.tolist()):
             raise failure
         return logits

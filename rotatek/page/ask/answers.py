@@ -3,7 +3,7 @@
 from html import escape
 from typing import Final
 
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.ask.card import card, is_cut, live_bytes, place
@@ -35,7 +35,7 @@ def cards(run: Run | None, *, on_cpu: bool) -> Shown:
     first, *rest = run.columns.values()
     own = next((one for one in rest[:1] if not _is_smaller(one)), None)
     smaller = next((one for one in rest if _is_smaller(one)), None)
-    shown: list[Column | None] = [first, own, smaller]
+    shown: list[Answer | None] = [first, own, smaller]
     html = [
         f'<div class="rk-empty">{SAME}</div>' if one is None else card(one, run, on_cpu=on_cpu)
         for one in shown
@@ -49,7 +49,7 @@ def cards(run: Run | None, *, on_cpu: bool) -> Shown:
     return {f"card_{number}": one for number, one in enumerate(html)} | {"further": further}
 
 
-def _is_smaller(column: Column) -> bool:
+def _is_smaller(column: Answer) -> bool:
     """Whether it is the third column's kind."""
     settings = column.settings
     return settings.channels.times_smaller is not None and not settings.prunes_tokens

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from rotatek.engine.column import Column
+from rotatek.engine.answer import Answer
 from rotatek.engine.events import Likely
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import UNCOMPRESSED
@@ -56,7 +56,7 @@ PARTED: Final = "the first token that differs from the uncompressed answer"
 SHORT, MEDIUM = 24, 140  # characters up to which an answer is set larger
 
 
-def card(column: Column, run: Run, *, on_cpu: bool) -> str:
+def card(column: Answer, run: Run, *, on_cpu: bool) -> str:
     """One column's HTML, whether complete or not."""
     done = column.finished is not None or column.failure is not None or run.stopped
     title, said = escape(column.title, quote=True), escape(dropped(column.settings))
@@ -80,13 +80,13 @@ def card(column: Column, run: Run, *, on_cpu: bool) -> str:
     )
 
 
-def is_cut(column: Column, run: Run) -> bool:
+def is_cut(column: Answer, run: Run) -> bool:
     """Whether the answer took all the tokens it may have."""
     done = column.finished
     return done is not None and not run.stopped and done.new_tokens >= run.max_new_tokens
 
 
-def _earlier(column: Column, run: Run) -> str:
+def _earlier(column: Answer, run: Run) -> str:
     """The turns before this one, and this one's question."""
     *before, now = run.turns
     if not before:
@@ -102,7 +102,7 @@ def _earlier(column: Column, run: Run) -> str:
     )
 
 
-def _answer(column: Column) -> str:
+def _answer(column: Answer) -> str:
     if column.failure is not None:
         return f'<span class="rk-failure">{escape(column.failure)}</span>'
     return "".join(_word(word, column.diverged_at) for word in words_of(column.pieces))
@@ -122,7 +122,7 @@ def _word(word: Word, diverged: int | None) -> str:
     return space + (span if text else "")
 
 
-def judged(column: Column, run: Run) -> tuple[str | None, str]:
+def judged(column: Answer, run: Run) -> tuple[str | None, str]:
     """The verdict, None while there is none, and its sentence."""
     if column.failure is not None:
         return None, ""
@@ -139,7 +139,7 @@ def judged(column: Column, run: Run) -> tuple[str | None, str]:
     return found, f"{VERDICTS[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
 
 
-def _held(column: Column) -> str:
+def _held(column: Answer) -> str:
     """Live bytes as numbers and a bar, and how close the answer stays in one number."""
     if column.kv_bytes is None:
         return '<div class="rk-held"><p><span>…</span></p><div class="rk-bar"></div></div>'
@@ -155,7 +155,7 @@ def _held(column: Column) -> str:
     )
 
 
-def live_bytes(column: Column) -> tuple[int, int]:
+def live_bytes(column: Answer) -> tuple[int, int]:
     """Live bytes of a filled column, and those of an uncompressed cache of the same tokens."""
     filled, done = column.prefilled, column.finished
     if done is not None:  # the cache has grown by the answer
@@ -163,7 +163,7 @@ def live_bytes(column: Column) -> tuple[int, int]:
     return column.kv_bytes or 0, 0 if filled is None else filled.kv_bytes_full
 
 
-def _figures(column: Column, run: Run, on_cpu: bool) -> str:
+def _figures(column: Answer, run: Run, on_cpu: bool) -> str:
     """What ran, the parts of the fidelity, and the column's times: closed until opened."""
     said = [_ran(column, run.reference)]
     if column.title != UNCOMPRESSED and column.same:
@@ -191,7 +191,7 @@ def _figures(column: Column, run: Run, on_cpu: bool) -> str:
     )
 
 
-def _ran(column: Column, reference: Column) -> str:
+def _ran(column: Answer, reference: Answer) -> str:
     """`2.08 MB became 0.92 MB; plain PyTorch; 12.1 ms a token, uncompressed 10.9.`"""
     filled, done = column.prefilled, column.finished
     if filled is None or done is None:
@@ -253,7 +253,7 @@ def spelled(text: str) -> str:
     return "".join(kept)
 
 
-def place(column: Column, reference: Column) -> Place | None:
+def place(column: Answer, reference: Answer) -> Place | None:
     """Where a finished answer parts from the reference's; where it does not, the token whose
     probability was nearest to another one's. None where probabilities are not known."""
     if column.diverged_at is not None:
@@ -272,7 +272,7 @@ def _rival(likely: Sequence[Likely]) -> float:
     return max((math.exp(one.logprob) for one in best if one.code != chosen.code), default=0.0)
 
 
-def parting(column: Column, reference: Column) -> str:
+def parting(column: Answer, reference: Answer) -> str:
     """One line as HTML, and behind it the likeliest tokens of both at that step and before it."""
     found = place(column, reference)
     if found is None:
@@ -303,7 +303,7 @@ def parting(column: Column, reference: Column) -> str:
     )
 
 
-def _at(column: Column, step: int) -> tuple[Likely, ...]:
+def _at(column: Answer, step: int) -> tuple[Likely, ...]:
     """What was likely at a step; nothing behind the end."""
     return column.likely[step] if step < len(column.likely) else ()
 
@@ -326,7 +326,7 @@ def _share(probability: float) -> str:
     return text.removeprefix("0") if probability < 0.995 else "1"
 
 
-def reading(column: Column) -> str:
+def reading(column: Answer) -> str:
     """`The same token in 87 % of places; logit KL 0.012 nats a token, 0.34 at most.`"""
     parts = [f"The same token in {percent(sum(column.same) / max(len(column.same), 1))} of places"]
     known = [kl for kl in column.kl if kl is not None]
@@ -337,7 +337,7 @@ def reading(column: Column) -> str:
     return "; ".join(parts) + "."
 
 
-def fidelity(column: Column) -> float | None:
+def fidelity(column: Answer) -> float | None:
     """Share of tokens that are the uncompressed ones, each weighed by e^-KL where it is known.
 
     In [0, 1]; None before the first token.
