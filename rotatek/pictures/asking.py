@@ -1,7 +1,7 @@
 """One question about many stored pictures: each page's own follow-up, answered as one batch."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -81,7 +81,8 @@ class Asker:
 
     def batch(
         self,
-        held: Sequence[tuple[str, RotateKCache]],
+        names: Sequence[str],
+        load: Callable[[str], RotateKCache],
         ids: Sequence[int],
         max_new_tokens: int,
         stop: StopFlag | None = None,
@@ -90,7 +91,8 @@ class Asker:
         """Answers of pictures, in their order, decoded in the same steps.
 
         Args:
-            held: names, and caches that stay as they are.
+            names: of the pictures.
+            load: a picture's cache by its name, which stays as it is.
             ids: of `ids_of`.
             max_new_tokens: the longest answer.
             stop: ends answers early once it is set.
@@ -99,16 +101,16 @@ class Asker:
         Raises:
             Stopped: where `stop` is set before every picture has read the question.
         """
-        failed: dict[int, str] = {}
-        with self._room([cache for _, cache in held], len(ids) + max_new_tokens, stop) as rows:
-            read = {}
-            for place, (_, cache) in enumerate(held):
-                try:
-                    self.check_room(cache.notes, ids, max_new_tokens)
-                    read[place] = cache
-                except UserError as error:
-                    failed[place] = error.message
-            self._fill(rows, failed, read, ids, max_new_tokens, stop)
+        failed, held = dict[str, str](), dict[str, RotateKCache]()
+        for name in dict.fromkeys(names):
+            try:
+                cache = load(name)
+                self.check_room(cache.notes, ids, max_new_tokens)
+                held[name] = cache
+            except UserError as error:
+                failed[name] = error.message
+        with self._room(held.values(), len(ids) + max_new_tokens, stop) as rows:
+            self._fill(rows, failed, held, ids, max_new_tokens, stop)
             choice, asked = self.engine.scheduler.choice, torch.tensor([ids])
             for row in rows.values():
                 row.sampling, row.choice = sampling, choice.row(sampling, 0, asked)
@@ -117,10 +119,11 @@ class Asker:
                     self.engine.scheduler.join(list(rows.values()))
             except Exception as error:  # none of them, where memory runs out
                 failed |= dict.fromkeys(rows, _said(error))
-            return [
-                self._answer(name, rows.get(place), failed.get(place, ""))
-                for place, (name, _) in enumerate(held)
-            ]
+            said = {
+                name: self._answer(name, rows.get(name), failed.get(name, ""))
+                for name in dict.fromkeys(names)
+            }
+        return [said[name] for name in names]
 
     def look(
         self,
@@ -138,7 +141,7 @@ class Asker:
         recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
             (row,) = self._read([cache], ids, max_new_tokens, stop, recorder=recorder)
-            rows[0] = row
+            rows[""] = row
             self.engine.scheduler.join([row])
             for pick in _picks(self.engine, row):
                 tokens.append(pick.token)
@@ -153,8 +156,8 @@ class Asker:
 
     @contextmanager
     def _room(
-        self, caches: Sequence[RotateKCache], tokens: int, stop: StopFlag | None
-    ) -> Iterator[dict[int, Row]]:
+        self, caches: Collection[RotateKCache], tokens: int, stop: StopFlag | None
+    ) -> Iterator[dict[str, Row]]:
         """Wait for the memory of pages that read and generate so many tokens.
 
         Yields:
@@ -168,7 +171,7 @@ class Asker:
             opened = self.vlm.full_bytes(cache.notes.tokens) if self.opens else 0
             most += max(cache.bytes().total, opened)
         lease = self.engine.admission.ask(most)
-        rows: dict[int, Row] = {}
+        rows: dict[str, Row] = {}
         try:
             for _ in lease.queued(stop):
                 pass
@@ -181,32 +184,32 @@ class Asker:
 
     def _fill(
         self,
-        rows: dict[int, Row],
-        failed: dict[int, str],
-        held: Mapping[int, RotateKCache],
+        rows: dict[str, Row],
+        failed: dict[str, str],
+        held: Mapping[str, RotateKCache],
         ids: Sequence[int],
         max_new_tokens: int,
         stop: StopFlag | None,
     ) -> None:
-        """Put rows that have read the question into `rows`, by their number in a batch: all in one
+        """Put rows that have read the question into `rows`, by their pictures' names: all in one
         pass, or one by one where that fails. Why some cannot goes into `failed`."""
         number = self.engine.scheduler.request()
-        together = [place for place, cache in held.items() if SideBySide.fits(cache)]
+        together = [name for name, cache in held.items() if SideBySide.fits(cache)]
         parts = [together] if together else []
-        parts += [[place] for place in held if place not in together]
+        parts += [[name] for name in held if name not in together]
         while parts:
-            places = parts.pop(0)
-            caches = [held[place] for place in places]
+            asked = parts.pop(0)
+            caches = [held[name] for name in asked]
             try:
                 made = self._read(caches, ids, max_new_tokens, stop, number)
-                rows.update(zip(places, made, strict=True))
+                rows.update(zip(asked, made, strict=True))
             except Stopped:
                 raise
             except Exception as error:
-                if len(places) > 1:
-                    parts += [[place] for place in places]
+                if len(asked) > 1:
+                    parts += [[name] for name in asked]
                 else:
-                    failed[places[0]] = _said(error)
+                    failed[asked[0]] = _said(error)
 
     def _read(
         self,

@@ -365,17 +365,8 @@ class Pictures:
 
         def told() -> Iterator[Answer]:
             for start in range(0, len(names), batch):
-                held: list[tuple[str, RotateKCache]] = []
-                failed: dict[str, Answer] = {}
                 asked = names[start : start + batch]
-                for name in dict.fromkeys(asked):
-                    try:
-                        held.append((name, self._cache(name)))
-                    except UserError as error:
-                        failed[name] = Answer(name, "", 0.0, 0, error.message)
-                found = self.asker.batch(held, ids, most, stop, own)
-                said = failed | {answer.picture: answer for answer in found}
-                yield from (said[name] for name in asked)
+                yield from self.asker.batch(asked, self._cache, ids, most, stop, own)
 
         return told()
 
