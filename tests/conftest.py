@@ -1,8 +1,11 @@
 """Fixtures shared by every kind of test."""
 
+import atexit
 import gc
 import os
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
@@ -26,6 +29,10 @@ def _set_the_scene() -> None:
     """Settings that must stand before torch, Triton or the hub's client are imported."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny models: more threads only wait
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reaches for the network
+    # A page that ends deletes what was uploaded to it, and files of one content have one path:
+    # pages of two workers must not share the folder.
+    uploads = os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="rotatek-tests-")
+    atexit.register(shutil.rmtree, uploads, ignore_errors=True)
     import torch
 
     if not torch.cuda.is_available():  # Triton's interpreter then runs the kernels
