@@ -197,13 +197,6 @@ def test_every_column_reports_once_in_order_what_live_tensors_take(
         assert marked[: len(differs)] == differs
 
 
-def test_first_token_is_the_same_for_every_channel_method(engine: Engine, picture: Picture) -> None:
-    columns = {n: Settings.of(channels=n, keep_channels=0.1) for n in ("think", "spark", "rotatek")}
-    events = list(engine.compare(_request(picture), {"baseline": BASELINE} | columns))
-    first = {e.token_id for e in events if isinstance(e, Token) and e.index == 0}
-    assert len(first) == 1
-
-
 def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
     unusable = Settings.of(calibration="nowhere.safetensors")
     (event,) = engine.compare(_request(picture), {"x": unusable})

@@ -71,9 +71,7 @@ def test_pages_come_out_in_order(picture: Picture, tmp_path: Path) -> None:
 
 FIELDS = {  # what fills each kind of field
     "text": b"/FT /Tx /V (INV-20817) /DA (/F1 20 Tf 0 g)",
-    "text with a look": b"/FT /Tx /V (INV-20817) /DA (/F1 20 Tf 0 g) /AP << /N 6 0 R >>",
     "box": b"/FT /Btn /V /On /AS /On /AP << /N << /On 6 0 R >> >>",
-    "choice": b"/FT /Ch /Ff 131072 /Opt [(red) (INV-20817)] /V (INV-20817) /DA (/F1 20 Tf 0 g)",
     "signature": b"/FT /Sig /V << /Type /Sig /Name (INV-20817) >> /AP << /N 6 0 R >>",
 }
 
