@@ -32,7 +32,6 @@ from rotatek.bridge.fitness import weight_of
 from rotatek.methods.channels.store import Store
 
 VERSION: Final = 8  # caches of older versions must be made again
-BEFORE: Final = b"RTKCACHE"  # how files of version 6 and older begin
 FRAME: Final = b"\x28\xb5\x2f\xfd"  # how zstandard's frames begin
 NAME: Final = "rotatek"  # of the metadata
 LEVEL: Final = 1  # of zstd: 3 takes 2.5 times as long, and its files are not smaller
@@ -180,8 +179,6 @@ def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str
         data = Path(path).read_bytes()
     except OSError as error:
         raise errors.FileUnreadable from error
-    if data.startswith(BEFORE):
-        raise errors.CacheFileVersion
     if not data or data[: len(FRAME)] != FRAME[: len(data)]:
         raise errors.CacheFileForeign
     try:

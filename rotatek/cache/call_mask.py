@@ -35,13 +35,6 @@ _WINDOW: Final = (
 )
 
 
-def columns_of(plan: TokenPlan, rows: int, behind: int) -> Tensor:
-    """The kinds of a prompt's tokens in `rows` samples and of `behind` text tokens, [B, n] int8."""
-    kinds = plan.columns()
-    kinds = kinds.repeat_interleave(max(1, rows // len(kinds)), 0)
-    return pad(kinds, (0, behind), value=TEXT)
-
-
 def check_prompt(plan: TokenPlan, mask: Any) -> None:
     """Refuse the mask of a prompt that is not the plan's.
 

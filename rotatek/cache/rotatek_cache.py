@@ -32,7 +32,7 @@ from rotatek.bridge.state_layers import (
 )
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
-from rotatek.cache.call_mask import TEXT, check_further, check_prompt, columns_of
+from rotatek.cache.call_mask import TEXT, check_further, check_prompt
 from rotatek.cache.layer import RewindableCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PrefillCompressor, PrefillLayer, Recorder
@@ -238,11 +238,11 @@ class RotateKCache(RewindableCache):
 
     def _columns_now(self) -> Tensor:
         """The kinds of all columns of a mask so far, [B, n] int8."""
-        layer = key_layers(self)[0]
-        if self._columns is None:
-            behind = layer.logical - self.plan.logical
-            return columns_of(self.plan, len(layer.text.lengths), behind)
-        return pad(self._columns, (0, layer.logical - self._columns.shape[1]), value=TEXT)
+        layer, known = key_layers(self)[0], self._columns
+        if known is None:
+            known = self.plan.columns()
+            known = known.repeat_interleave(max(1, len(layer.text.lengths) // len(known)), 0)
+        return pad(known, (0, layer.logical - known.shape[1]), value=TEXT)
 
     def _select(self, how: Callable[[Tensor], Tensor]) -> None:
         if self._filled:

@@ -102,17 +102,6 @@ class TokenPlan:
         assert self._rows is not None
         return self._rows
 
-    def token_positions(self) -> tuple[Tensor, Tensor]:
-        """Indices of the present layer's rows among the plan's tokens.
-
-        Returns:
-            indices [B, L'] int32, `NOWHERE` for padding, and the number of tokens, [B].
-        """
-        assert self._layout is not None and self._all is not None
-        place = self._all.valid.cumsum(1) - 1
-        place = place if self._source is None else place.gather(1, self._source)
-        return place.masked_fill(~self._layout.stays, NOWHERE).int(), self._all.stays.sum(1).int()
-
     def read_text(self) -> Rows | None:
         """Text rows that the layer's window sees, where some of them are then forgotten."""
         aside = self._layout is not None and self._layout.aside is not None
@@ -122,12 +111,13 @@ class TokenPlan:
         """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
         and of its visual rows."""
         if width not in self._views:
-            assert self._layout is not None
-            visual = self.rows()[0]
-            places, count = self.token_positions()
-            text = places.masked_fill(self._layout.visual, NOWHERE)
+            assert self._layout is not None and self._all is not None
+            visual, places = self.rows()[0], self._all.valid.cumsum(1) - 1  # among all tokens
+            places = places if self._source is None else places.gather(1, self._source)
+            places = places.masked_fill(~self._layout.stays, NOWHERE).int()
+            text, count = places.masked_fill(self._layout.visual, NOWHERE), self._all.stays.sum(1)
             seen = places.gather(1, visual.index).masked_fill(~visual.alive, NOWHERE)
-            self._views[width] = window_view_of(width, text, seen, count)
+            self._views[width] = window_view_of(width, text, seen, count.int())
         return self._views[width]
 
     @property
