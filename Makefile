@@ -58,14 +58,13 @@ test: lint
 test-cluster: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -q -s tests/cluster
 
-# What older packages could change: families, caches, decoding, files, faults, the API, a page's end.
-# Left out is what cannot: our sources' rules, processes, ranks and training (torch is not replaced),
-# kernels (nor is Triton). Of what nothing may run beside, only the page's process is about packages.
-OLDEST_TESTS := -p no:cacheprovider tests/unit tests/faults tests/app/test_api.py
+# What older packages could change: families, caches, decoding, files, faults, a page over HTTP and
+# its end. Left out is what cannot: our sources' rules, processes, ranks and training (torch is not
+# replaced), kernels (nor is Triton).
+OLDEST_TESTS := -p no:cacheprovider tests/unit tests/faults tests/app/test_many.py
 
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest $(SPREAD) $(OLDEST_TESTS) -m 'not alone and not unversioned'
-	$(OLDEST)/bin/python -m pytest -q -p no:cacheprovider tests/faults/test_page_process.py
+	$(OLDEST)/bin/python -m pytest $(SPREAD) $(OLDEST_TESTS) -m 'not unversioned'
 
 lint: $(VENV)/.ready-test
 	$(BIN)/ruff check $(SOURCES)
