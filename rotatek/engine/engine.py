@@ -400,10 +400,8 @@ class Engine:
         stop: StopFlag,
     ) -> list[Prefill]:
         """What has to be read for some columns, as the vision tower sees it."""
-        look, turn = (
-            partial(self.pictures.look, looked, prompt),
-            partial(self.scheduler.prefill, stop),
-        )
+        look = partial(self.pictures.look, looked, prompt)
+        turn = partial(self.scheduler.prefill, stop)
         return list(prefills_of(self.vlm, prompt, columns.values(), look, turn))
 
     def _columns(
@@ -415,7 +413,9 @@ class Engine:
         for name, settings in columns.items():
             _, embedded, plan, _ = next(one for one in prefills if settings in one.settings)
             recorder = TraceRecorder(self.limits.trace_tokens) if name == traced else None
-            looks = trace and not self.graphs  # a graph's replay shows no queries
+            attention = None
+            if trace and not self.graphs:  # a graph's replay shows no queries
+                attention = AnswerAttentionRecorder.of(plan.layers, every=name == traced)
             made.append(
                 Column(
                     name,
@@ -426,11 +426,7 @@ class Engine:
                     chosen=embedded.kept,
                     draw=sum(column.settings == settings for column in made),
                     recorder=recorder,
-                    attention=(
-                        AnswerAttentionRecorder.of(plan.layers, every=name == traced)
-                        if looks
-                        else None
-                    ),
+                    attention=attention,
                 )
             )
         return made
