@@ -28,7 +28,7 @@ help:
 	@echo "make serve  set up, then serve the OpenAI chat API at http://localhost:$(API_PORT)/v1"
 	@echo "make cluster  the page and the API before $(REPLICAS) replicas of the model, by Ray"
 	@echo "make test   set up, then run the linter, the type checker and every test"
-	@echo "make test-oldest  units, faults and the API on the oldest packages that are allowed"
+	@echo "make test-oldest  units, faults and a served page on the oldest packages that are allowed"
 	@echo "make test-cluster  two nodes of Ray on this machine, one of which is killed: minutes"
 	@echo "make lint   the linter and the type checker only"
 	@echo "make bench  the kernels against the alternatives, on this machine's GPU"
