@@ -66,6 +66,7 @@ class PrefillCompressor:
             self.recorder.record(states)
         if self.pruner is not None and self.pruner.stage == "cache" and seen is states:
             seen = self.pruner.stored(seen)
+        self.method.check(seen)
         self.waiting.append((layer, seen))
         self.unfinished = True
         most = self.method.together
@@ -75,7 +76,7 @@ class PrefillCompressor:
     def end(self) -> None:
         """A prompt's own work is queued."""
         self.modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-        self.unfinished, self.recorder = False, None
+        self.unfinished = False
 
     @property
     def waits(self) -> bool:

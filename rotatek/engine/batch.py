@@ -114,6 +114,8 @@ class RunningBatch(RewindableCache):
         caches, tokens = [one.cache for one in owners], max(one.limit for one in owners)
         pieces = [[layer_row_of(layer, tokens) for layer in key_layers(cache)] for cache in caches]
         keys = [key_of(own) for own in pieces]
+        if not self._groups.keys() >= set(keys):
+            self._drop_empty()  # a graph has to be captured again anyway
         try:
             for key in dict.fromkeys(keys):
                 alike = [own for own, one in zip(pieces, keys, strict=True) if one == key]

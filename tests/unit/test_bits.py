@@ -16,6 +16,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.answer import Answer
 from rotatek.engine.decode import prefill
 from rotatek.engine.engine import Engine
+from rotatek.errors import ModeUnsupported
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
@@ -59,6 +60,12 @@ def states(
     keys, values = ((draw(B, kv, N) + 0.5).masked_fill(dead, 0) for _ in range(2))
     alive = torch.ones(B, WINDOW, dtype=torch.bool)
     return LayerStates(keys, values, lengths, draw(B, heads, WINDOW), alive, layer, text=own)
+
+
+def test_heads_of_no_whole_granules_are_refused_in_the_prompt() -> None:
+    """Not behind the first token, where a stream has begun."""
+    with pytest.raises(ModeUnsupported, match="keep_channels"):
+        RotateK(smaller=4).check(states(0, [30], (2, 4, GRANULE + 8)))
 
 
 def prompt(name: str, tokens: Sequence[int]) -> list[LayerStates]:

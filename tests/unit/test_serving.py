@@ -120,6 +120,21 @@ def test_answers_under_load_are_those_given_alone(
         assert 0 < len(graphs) < state.steps and sum(graph.replays for graph in graphs) > 0
 
 
+@pytest.mark.usefixtures("recorded", "endless")
+def test_forms_that_have_left_take_no_room(picture: Picture) -> None:
+    """While one answer goes on under a graph's rules, others of every form come and go."""
+    engine, sizes = Engine(tiny_qwen()), []
+    engine.graphs = engine.scheduler.graphs = True
+    stays = engine.compare(asked(picture, 1, 64), {"x": KINDS["rotated"]})
+    while not isinstance(next(stays), Stored):
+        pass
+    for name, settings in KINDS.items():
+        list(engine.compare(asked(picture, 2, 3), {name: settings}))
+        sizes.append(engine.scheduler.bytes)
+    assert sizes[-1] <= 2 * min(sizes)
+    stays.close()
+
+
 def test_nobody_sees_what_is_another_visitors(picture: Picture) -> None:
     """Sixteen visitors ask the same words about pictures of one size; every answer is the one that
     its own picture gives, and pictures that differ in one pixel are never taken for each other."""

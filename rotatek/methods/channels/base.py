@@ -120,6 +120,13 @@ class ChannelMethod(Method):
 
     # What it stores
 
+    def check(self, states: LayerStates) -> None:
+        """Refuse a layer that cannot be stored, before the prompt's first token is out.
+
+        Raises:
+            ModeUnsupported: with what to choose.
+        """
+
     @abstractmethod
     def compress(self, states: LayerStates) -> Store:
         """Store one layer's visual tokens, by themselves."""

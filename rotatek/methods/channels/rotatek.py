@@ -117,6 +117,15 @@ class RotateK(ChannelMethod):
         """Whether `weighting` takes general questions."""
         return self.weighting == "general"
 
+    def check(self, states: LayerStates) -> None:
+        """Bits are given to whole granules of channels."""
+        width = states.keys.shape[-1]
+        if self.smaller is not None and width % GRANULE:
+            raise ModeUnsupported(
+                f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
+                f"{width}. Choose `keep_channels` in place of `smaller`."
+            )
+
     def compress(self, states: LayerStates) -> Store:
         """Store one layer by itself."""
         return self.compress_together([states])[0]
@@ -131,12 +140,6 @@ class RotateK(ChannelMethod):
         """Rotate layers alike together, and keep k channels or as many bits as `smaller` allows."""
         if self.smaller is None:
             return self._narrowed(layers)
-        for width in {states.keys.shape[-1] for states in layers}:
-            if width % GRANULE:
-                raise ModeUnsupported(
-                    f"Bits are given to {GRANULE} channels at a time, and this model's heads have "
-                    f"{width}. Choose `keep_channels` in place of `smaller`."
-                )
         return [Store(one) for one in compressed(layers, self.smaller, self.weighting)]
 
     def _narrowed(self, layers: Sequence[LayerStates]) -> list[Store]:
