@@ -1,14 +1,18 @@
-"""A chat as messages of ordered parts, and the forms of chats that chat templates support.
+"""A chat as messages of ordered parts, the forms of chats that chat templates support, and the
+cleaning of typed text.
 `rotatek.inputs.prompt` turns it into token ids."""
 
 import json
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Literal
 
 from rotatek import errors
-from rotatek.inputs.text import MAX_TEXT, clean_text, printable
+
+MAX_TEXT: Final = 400_000  # characters over all messages: more than any context holds
+_REORDERING: Final = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -170,3 +174,27 @@ def _written(call: ToolCall) -> str:
     name = json.dumps(call.name, ensure_ascii=False)
     arguments = call.arguments or "{}"
     return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def clean_text(text: str) -> str:
+    """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
+    return printable(text).strip()
+
+
+def printable(text: str) -> str:
+    """As `clean_text`, with its outer white space."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
+    return unicodedata.normalize("NFC", kept)
+
+
+def is_visible(c: str) -> bool:
+    """Whether a character shows something by itself."""
+    return not c.isspace() and unicodedata.category(c) not in ("Cf", "Mn", "Me")
+
+
+def _is_control(c: str) -> bool:
+    """Controls, surrogates, private use (`rotatek.inputs.prompt` uses it for marks),
+    separators of old terminals, and marks that reorder displayed text."""
+    category = unicodedata.category(c)
+    return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING

@@ -15,11 +15,20 @@ from rotatek.errors import (
     TextBeforePicture,
     UserError,
 )
-from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, shaped, too_long
+from rotatek.inputs.messages import (
+    FORMS,
+    PICTURE,
+    Message,
+    Part,
+    clean_text,
+    shaped,
+    too_long,
+)
 from rotatek.inputs.request import Asked, Request
-from rotatek.inputs.text import clean_text
 
-_MARK: Final = "\ue000{}\ue001"  # private-use characters: `rotatek.inputs.text` lets none through
+_MARK: Final = (
+    "\ue000{}\ue001"  # private-use characters: `rotatek.inputs.messages` lets none through
+)
 _MARKS: Final = re.compile("\ue000(\\d+)\ue001")
 _NAMES: Final = re.compile(r"[^\w./$-]")  # what a key of a tool's description does not have
 _REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, ControlTokens)

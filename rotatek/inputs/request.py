@@ -26,9 +26,18 @@ from rotatek.inputs.image_headers import (
     own_bytes,
 )
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.messages import PICTURE, Message, Part, Place, clean_messages, merged
+from rotatek.inputs.messages import (
+    MAX_TEXT,
+    PICTURE,
+    Message,
+    Part,
+    Place,
+    clean_messages,
+    clean_text,
+    is_visible,
+    merged,
+)
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.inputs.text import MAX_TEXT, clean_text, is_visible
 
 MAX_FILE_BYTES: Final = 10 * 1000 * 1000
 MAX_PIXELS: Final = 50_000_000

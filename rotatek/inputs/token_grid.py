@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -73,11 +73,13 @@ class Grid:
             side: tokens along one side of a tile, and of the whole view.
         """
         found, start = [], 0
-        for rows, columns in tiles:
+        for number, (rows, columns) in enumerate(tiles):
             if rows * columns:
-                found.append(cls.tiled((rows, columns), (side, side), start))
+                found.append(
+                    replace(cls.tiled((rows, columns), (side, side), start), picture=number)
+                )
             start += rows * columns * side**2
-            found.append(cls(side, side, start))
+            found.append(cls(side, side, start, picture=number))
             start += side**2
         return tuple(found)
 

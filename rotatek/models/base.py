@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -248,10 +248,7 @@ class VisionLanguageModel:
 
     def look(self, request: Request) -> Pixels:
         """A request's pictures as the vision tower takes them."""
-        if not request.images:
-            return NOTHING_SHOWN
-        pixels = self.preprocess(request.images)
-        return replace(pixels, grids=placed(pixels.grids, len(request.images)))
+        return self.preprocess(request.images) if request.images else NOTHING_SHOWN
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
@@ -525,17 +522,3 @@ def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
     the first D layers, [D, N, width], or None."""
     first, rest = features[:, :width], features[:, width:]
     return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
-
-
-def placed(grids: Sequence[Grid], pictures: int, apart: int = 1) -> tuple[Grid, ...]:
-    """Grids with the number of their picture, where each picture has as many, or several share one.
-
-    Args:
-        grids: of all pictures, in order.
-        pictures: that were read.
-        apart: the pictures of the request for each picture that was read.
-    """
-    each, shared = max(len(grids) // pictures, 1), -(-pictures // max(len(grids), 1))
-    return tuple(
-        replace(grid, picture=number // each * shared * apart) for number, grid in enumerate(grids)
-    )

@@ -45,9 +45,9 @@ class Gemma3(VisionLanguageModel):
         crops = [int(number) for number in out["num_crops"]]
         count = int(self.model.config.mm_tokens_per_image)
         side, start, grids = int(count**0.5), 0, []
-        for number in crops:
-            grids.append(Grid(side, side, start))
-            start += (number + 1) * count
+        for number, more in enumerate(crops):
+            grids.append(Grid(side, side, start, picture=number))
+            start += (more + 1) * count
         tensors = {"pixel_values": out["pixel_values"].to(self.device)}
         counts = (count,) * (len(crops) + sum(crops))
         texts = tuple(self._text(number) for number in crops)
@@ -76,9 +76,9 @@ class Gemma4(VisionLanguageModel):
         """Resize to whole units of patches within the budget; each unit becomes one token."""
         out, unit = self.images(images=list(images), return_tensors="pt"), self._unit
         start, grids = 0, []
-        for places in out["image_position_ids"]:
+        for number, places in enumerate(out["image_position_ids"]):
             columns, rows = ((places.amax(0) + 1) // unit).tolist()
-            grids.append(Grid(rows, columns, start))
+            grids.append(Grid(rows, columns, start, picture=number))
             start += rows * columns
         counts = tuple(grid.rows * grid.columns for grid in grids)
         config = self.model.config

@@ -113,14 +113,14 @@ class Generic(VisionLanguageModel):
         sides, start, grids = self._sides(tensors), 0, []
         if len(sides) != len(runs):
             return ()
-        for (rows, columns), lengths in zip(sides, runs, strict=True):
+        for number, ((rows, columns), lengths) in enumerate(zip(sides, runs, strict=True)):
             count = sum(lengths)
             unit = math.isqrt(rows * columns // count)  # patches along one side of a token
             if unit < 1 or rows % unit or columns % unit or rows * columns != count * unit**2:
                 return ()
             if min(rows, columns) < 2 * unit:
                 return ()
-            grids.append(Grid(rows // unit, columns // unit, start))
+            grids.append(Grid(rows // unit, columns // unit, start, picture=number))
             start += count
         return tuple(grids)
 

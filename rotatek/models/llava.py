@@ -3,6 +3,7 @@ any-resolution tiles, unpadded, with newlines. LLaVA-OneVision: a SigLIP tower, 
 LLaVA-NeXT and scaled down where there are more than nine."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -35,7 +36,10 @@ class Llava(VisionLanguageModel):
         out = self.images(images=list(images), return_tensors="pt")
         side = self._side
         count = side**2 + (0 if self._drops_first else 1)
-        grids = tuple(self._grid(image, number * count) for number, image in enumerate(images))
+        grids = tuple(
+            replace(self._grid(image, number * count), picture=number)
+            for number, image in enumerate(images)
+        )
         texts, counts = (self.placeholder,) * len(images), (count,) * len(images)
         tensors = {"pixel_values": out["pixel_values"].to(self.device)}
         return Pixels(tensors, counts, grids, texts, counts)
@@ -125,12 +129,12 @@ class LlavaNext(Llava):
         marks = self._pack(self._blank_tiles(tensors))
         grids: list[Grid] = []
         start, side = 0, self._side
-        for mark in marks:
+        for number, mark in enumerate(marks):
             newlines = int((mark > (1 + NEWLINE) / 2).sum())
-            grids.append(Grid(side, side, start))
+            grids.append(Grid(side, side, start, picture=number))
             if newlines > 1:
                 columns = (len(mark) - side * side) // newlines
-                grids.append(Grid(newlines, columns, start + side * side))
+                grids.append(Grid(newlines, columns, start + side * side, picture=number))
             start += len(mark)
         counts = tuple(len(mark) for mark in marks)
         return Pixels(tensors, counts, tuple(grids), (self.placeholder,) * len(counts), counts)

@@ -11,6 +11,7 @@ every channel of every pixel, and of those a float32 for each frame in time: .3 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -68,12 +69,13 @@ class Qwen2VL(VisionLanguageModel):
         made = [patches_of(self.images, image, self.device) for image in shown]
         shapes = [(1, rows, columns) for _, rows, columns in made]
         start, grids, counts = 0, [], tuple(len(patches) // self._merge**2 for patches, *_ in made)
-        for (_, rows, columns), count, cut in zip(shapes, counts, cuts, strict=True):
+        for number, ((_, rows, columns), cut) in enumerate(zip(shapes, cuts, strict=True)):
             if cut is None:
-                grids.append(Grid(rows // self._merge, columns // self._merge, start))
+                grid = Grid(rows // self._merge, columns // self._merge, start)
             else:
-                grids.append(Grid.within(cut.rows, cut.columns, cut.part, start))
-            start += count
+                grid = Grid.within(cut.rows, cut.columns, cut.part, start)
+            grids.append(replace(grid, picture=number))
+            start += counts[number]
         tensors = {
             "pixel_values": made[0][0] if len(made) == 1 else torch.cat([one for one, *_ in made]),
             "image_grid_thw": torch.tensor(shapes, device=self.device),

@@ -19,9 +19,8 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Restarted, Token
 from rotatek.errors import ConversationOver
-from rotatek.inputs.messages import PICTURE, Message
+from rotatek.inputs.messages import PICTURE, Message, clean_text
 from rotatek.inputs.request import MAX_NEW_TOKENS
-from rotatek.inputs.text import clean_text
 from rotatek.server.chat_request import Call
 from rotatek.service.session_store import SessionStore
 
