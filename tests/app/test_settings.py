@@ -14,7 +14,6 @@ from rotatek.page import settings
 from rotatek.page.ask import answers, card
 from rotatek.page.export import decode, encode
 from rotatek.page.settings import settings_of, values_of
-from rotatek.service.model_list import presets
 from rotatek.service.run import start
 from rotatek.service.service import Service
 
@@ -31,11 +30,6 @@ SETTINGS = [
 def test_settings_survive_widgets_and_text(chosen: Settings) -> None:
     assert settings_of(values_of(chosen)) == chosen
     assert decode(encode(chosen)) == chosen
-
-
-def test_presets_set_every_control() -> None:
-    for label, chosen in presets().items():
-        assert settings_of(settings.preset(label)) == chosen
 
 
 @pytest.mark.parametrize(

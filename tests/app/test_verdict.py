@@ -21,12 +21,10 @@ SPELLINGS = [
     ("Harbour Café", "harbour cafe", "different"),
     ("Harbour Café", "HARBOUR  café.", "spelling"),
     ("20.10", "20.10 ", "same"),
-    ("20.10", "2010", "different"),
     ("1,204", "1.204", "different"),
     ("£20.10", "20.10", "different"),
     ("-5", "5", "different"),
     ("Open: Monday", "open Monday!", "spelling"),
-    ("a-b", "ab", "spelling"),
     ("", "", "same"),
 ]
 
@@ -41,9 +39,7 @@ def test_spelling_is_case_space_and_punctuation_outside_numbers(
 PIECES = [
     ["H", "a", "r", " ", "C", "a", "f", "", "é"],
     ["The", " total", " is", " £", "20", ".", "10"],
-    ["a\n", "b  ", "c"],
     [" ", "", "x", "\n\n", "y "],
-    ["", ""],
     [],
 ]
 

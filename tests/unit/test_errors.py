@@ -36,13 +36,6 @@ def test_every_refusal_survives_a_worker_process() -> None:
         assert type(back) is kind and back.message == error.message and back.code == kind.code
 
 
-def test_a_setting_that_is_refused_is_named_with_its_range() -> None:
-    error = errors.SettingError("keep_channels", "a number in (0, 1]", float("nan"))
-    assert error.message == "keep_channels must be a number in (0, 1]; got nan."
-    own = errors.ModeUnsupported("Beam search needs the full cache. Use greedy decoding.")
-    assert pickle.loads(pickle.dumps(own)).message == errors.public_message(own) == str(own)
-
-
 def test_unknown_failures_become_an_id(caplog: pytest.LogCaptureFixture) -> None:
     """The log has the traceback under it; messages only where an operator asks for them."""
 
