@@ -59,6 +59,7 @@ class Answer:
     kv_bytes: int | None = None  # live, once its prompt is compressed; then at its end
     finished: Finished | None = None
     failure: str | None = None
+    diverged_at: int | None = None  # the first token that differs from the first column's
 
     @property
     def pieces(self) -> list[str]:
@@ -84,11 +85,6 @@ class Answer:
     def likely(self) -> list[tuple[Likely, ...]]:
         """Of each token, as `Token.likely`."""
         return [token.likely for token in self.tokens]
-
-    @property
-    def diverged_at(self) -> int | None:
-        """The index of the first token that differs from the first column's."""
-        return next((at for at, token in enumerate(self.tokens) if token.divergent), None)
 
     @property
     def method(self) -> ChannelMethod | TokenPruner:
@@ -119,6 +115,8 @@ class Answer:
         elif isinstance(event, Stored):
             self.kv_bytes = event.kv_bytes
         elif isinstance(event, Token):
+            if event.divergent and self.diverged_at is None:
+                self.diverged_at = len(self.tokens)
             self.tokens.append(event)
         elif isinstance(event, Finished):
             self.finished, self.kv_bytes = event, event.metrics.get("kv_bytes")

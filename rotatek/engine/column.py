@@ -126,8 +126,10 @@ class Column:
         index, there = len(self.answer.tokens), reference.answer.tokens
         compared, beside = self is not reference, index < len(there)
         alike = compared and beside and not self.parted and self.answer.diverged_at is None
-        ids = [*self.answer.ids, pick.token]
-        text, self.read = newly_said(vlm, ids, self.read)
+        start = max(0, self.read - CONTEXT)  # earlier tokens are not listed again for each new one
+        ids = [*(one.token_id for one in self.answer.tokens[start:]), pick.token]
+        text, read = newly_said(vlm, ids, self.read - start)
+        self.read = start + read
         wanted = self.row is not None and self.row.sampling.top_logprobs is not None
         event = Token(
             self.name, index, pick.token, text, pick.ms,
@@ -145,9 +147,6 @@ class Column:
         tokens, mine, first = self.answer.tokens, self.answer.ids, reference.answer.ids
         pairs = list(zip(mine, first, strict=False))
         longest = max(len(mine), len(first))
-        differs = [i for i, (a, b) in enumerate(pairs) if a != b]
-        if not differs and len(mine) > len(first):
-            differs = [len(first)]
         kl = [token.kl for token in tokens if token.kl is not None]
         sure = sum(math.log(max(token.probability, 1e-30)) for token in tokens)
         steps = [token.ms for token in tokens[1:]]
@@ -158,7 +157,7 @@ class Column:
             "nominal_kv": self.settings.nominal_kv,
             "prefill_ms": self.prefill_ms,
             "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
-            "first_divergence": differs[0] if differs else None,
+            "first_divergence": self.answer.diverged_at,
             "kl": float(np.mean(kl)) if kl else None,
             "confidence": math.exp(sure / max(len(mine), 1)),
             "stopped": row is None or (row.stop is not None and row.stop.is_set()),

@@ -105,8 +105,7 @@ def _earlier(column: Answer, run: Run) -> str:
 def _answer(column: Answer) -> str:
     if column.failure is not None:
         return f'<span class="rk-failure">{escape(column.failure)}</span>'
-    diverged = column.diverged_at  # worked out from all tokens
-    return "".join(_word(word, diverged) for word in words_of(column.pieces))
+    return "".join(_word(word, column.diverged_at) for word in words_of(column.pieces))
 
 
 def _word(word: Word, diverged: int | None) -> str:
