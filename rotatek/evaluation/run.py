@@ -28,14 +28,14 @@ from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
-from rotatek.engine.prefill import empty_cache, fill, prefills_of
+from rotatek.engine.prefill import forked
 from rotatek.engine.store_tensors import taken_apart
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import make_request
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
@@ -55,6 +55,19 @@ class EvaluationEngine(Engine):
     def __init__(self, vlm: VisionLanguageModel, limits: Limits) -> None:
         super().__init__(vlm, limits=limits)
         self._waiting: WeakKeyDictionary[Cache, list[Store]] = WeakKeyDictionary()
+        self._filled: WeakKeyDictionary[Cache, Cache] = WeakKeyDictionary()
+
+    def _pack(self, column: Column, columns: list[Column]) -> Stored:
+        """Keep a copy as well, which has read the first question alone."""
+        event = super()._pack(column, columns)
+        if column.cache not in self._filled:
+            with self.scheduler.prefill(None, packing=True):
+                self._filled[column.cache] = forked(column.cache)
+        return event
+
+    def filled(self, conversation: Conversation) -> dict[str, Cache]:
+        """Each column's cache as its first question filled it; handed out once."""
+        return {one.name: self._filled.pop(one.cache) for one in conversation.columns}
 
     def _join(self, columns: list[Column]) -> None:
         for cache in (column.cache for column in columns):
@@ -97,22 +110,20 @@ class Divergence(NamedTuple):
 @torch.inference_mode()
 def divergences(
     vlm: VisionLanguageModel,
-    request: Request,
+    caches: Mapping[str, Cache],
+    position: Tensor,
     answers: Sequence[Sequence[int]],
     later: Sequence[str],
-    settings: Mapping[str, Settings],
-) -> Iterator[tuple[str, list[Divergence]]]:
-    """Each setting's divergence over the later answers about a picture.
+) -> dict[str, list[Divergence]]:
+    """Each cache's divergence over the later answers about a picture: one for each later question.
 
     Args:
         vlm: the model.
-        request: the first question, with its picture.
+        caches: as the first question has filled them, by name, the uncompressed one first; they
+            read the answers, and are released.
+        position: [1], of the first answer's first token.
         answers: token ids of the uncompressed cache's answers, the first one's first.
         later: the other questions.
-        settings: by name; the uncompressed cache's is the first one.
-
-    Yields:
-        a name, and one `Divergence` for each of the later questions.
     """
     turns = [turn_of(vlm, text).ids[0].tolist() for text in later]
     ids, spans = [*answers[0]], []
@@ -122,22 +133,19 @@ def divergences(
         ids += answer
     text = torch.tensor([ids], device=vlm.device)
     whole: list[Tensor] = []
-    for alike, embedded, plan, _ in prefills_of(vlm, vlm.prompt(request), settings.values()):
-        named = {name: one for name, one in settings.items() if one in alike}
-        caches = [empty_cache(vlm, embedded, one, plan) for one in named.values()]
-        fill(vlm, embedded, plan, caches, timed=False)
-        for name, cache in zip(named, caches, strict=True):
-            logits = read_on(vlm, text, embedded.next_position, cache)[0]
-            found = [logits[span].float().log_softmax(-1) for span in spans]
-            release(cache)
-            whole = whole or found
-            yield name, [_divergence(*pair) for pair in zip(whole, found, strict=True)]
+    found: dict[str, Tensor] = {}
+    for name, cache in caches.items():
+        logits = read_on(vlm, text, position, cache)[0]
+        release(cache)
+        own = [logits[span].float().log_softmax(-1) for span in spans]
+        whole = whole or own
+        found[name] = torch.stack([_divergence(*pair) for pair in zip(whole, own, strict=True)])
+    return {name: [Divergence(*one) for one in pairs.tolist()] for name, pairs in found.items()}
 
 
-def _divergence(whole: Tensor, found: Tensor) -> Divergence:
-    kl = (whole.exp() * (whole - found)).sum(-1).mean()
-    same = (whole.argmax(-1) == found.argmax(-1)).float().mean()
-    return Divergence(max(0.0, float(kl)), float(same))
+def _divergence(whole: Tensor, found: Tensor) -> Tensor:
+    kl = (whole.exp() * (whole - found)).sum(-1).mean().clamp(min=0.0)
+    return torch.stack([kl, (whole.argmax(-1) == found.argmax(-1)).float().mean()])
 
 
 class Run:
@@ -289,30 +297,30 @@ class Run:
                     found[answer.setting, turn] = answer
                 self.engine.put_back(conversation)
                 said.append(conversation.columns[0].answer.ids)
+            filled = self.engine.filled(conversation)
+            first = conversation.columns[0].first_position
         finally:
             conversation.close()
-        for name, later in self._divergences(request, said, texts[1:], columns):
+        for name, later in self._divergences(filled, first, said, texts[1:]).items():
             for turn, measured in enumerate(later, 2):
                 found[name, turn] = found[name, turn]._replace(**measured._asdict())
         return list(found.values())
 
     def _divergences(
-        self,
-        request: Request,
-        said: list[list[int]],
-        later: list[str],
-        columns: Mapping[str, Settings],
-    ) -> list[tuple[str, list[Divergence]]]:
-        """Of every column; arguments as of `divergences`.
+        self, filled: dict[str, Cache], first: int, said: list[list[int]], later: list[str]
+    ) -> dict[str, list[Divergence]]:
+        """Of every column; first: the position of its first answer's first token.
 
         Raises:
             OutOfMemory: where it would be tried with less.
         """
         if not later:
-            return []
+            return {}
+        vlm = self.engine.vlm
+        position = torch.tensor([first], device=vlm.device)
         try:
             with self.engine.scheduler.prefill(self._stop):
-                return list(divergences(self.engine.vlm, request, said, later, columns))
+                return divergences(vlm, filled, position, said, later)
         except Exception as error:
             if is_out_of_memory(error):
                 raise OutOfMemory from None

@@ -15,13 +15,14 @@ import torch
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from transformers.cache_utils import Cache
 
 from rotatek.cli import main as command
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Stored
-from rotatek.engine.prefill import empty_cache, fill, prefills_of
+from rotatek.engine.prefill import empty_cache, fill, forked, prefills_of
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
 from rotatek.evaluation import ladder, metrics, report, tables
 from rotatek.evaluation import suite as suites
@@ -234,18 +235,20 @@ def test_divergences_are_those_of_a_loop_over_single_tokens(
     texts = ["What is the name?", "How many?"]
     request = make_request(suite.picture("b.png"), texts[0], 4)
     said = [[5, 6, 7], [9, 4]]
-    found = dict(divergences(model, request, said, texts[1:], SETTINGS))
     turn = turn_of(model, texts[1]).ids[0].tolist()
     own: dict[str, torch.Tensor] = {}
+    filled: dict[str, Cache] = {}
     for name, settings in SETTINGS.items():
         ((_, embedded, plan, _),) = prefills_of(model, model.prompt(request), [settings])
         cache = empty_cache(model, embedded, settings, plan)
         fill(model, embedded, plan, [cache])
+        filled[name] = forked(cache)
         rows = []
         for place, token in enumerate([*said[0], *turn, *said[1]]):
             ids = torch.tensor([[token]])
             rows.append(feed(model, ids, embedded.next_position + place, cache)[0][0])
         own[name] = torch.stack(rows)[-3:].log_softmax(-1)  # two tokens, and the end
+    found = divergences(model, filled, embedded.next_position, said, texts[1:])
     whole = own[UNCOMPRESSED]
     for name, mine in own.items():
         expected = (whole.exp() * (whole - mine)).sum(-1).mean().item()
