@@ -22,6 +22,8 @@ from tests.fixtures import Together, at_once
 if TYPE_CHECKING:
     import torch
 
+    from rotatek.engine.engine import Engine
+    from rotatek.models import VisionLanguageModel
     from tests.recorded import RecordedGraph
 
 
@@ -84,6 +86,22 @@ def picture() -> Callable[..., Image.Image]:
         return image.convert(mode)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def qwen() -> "VisionLanguageModel":
+    """A tiny Qwen2.5-VL: one a module, so that a test can change its own."""
+    from tests.tiny import tiny_qwen
+
+    return tiny_qwen()
+
+
+@pytest.fixture(scope="module")
+def engine(qwen: "VisionLanguageModel") -> "Engine":
+    """An engine of the tiny Qwen2.5-VL."""
+    from rotatek.engine.engine import Engine
+
+    return Engine(qwen)
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """The Results tab: one figure and one table of a file of answers, and calm where there is none."""
 
-import csv
-import gzip
-import io
 from pathlib import Path
 
 import gradio as gr
 import plotly.graph_objects as go
 
-from rotatek.evaluation.answers import Answer
+from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.methods.channels import RotateK
 from rotatek.page import results
@@ -21,18 +18,16 @@ SETTINGS = {  # score of the follow-ups, bytes of 1,000
 
 def answers_file(path: Path, models: tuple[str, ...] = ("tiny",)) -> Path:
     """Four follow-ups a setting and split, and first questions, which do not count."""
-    text = io.StringIO()
-    out = csv.writer(text)
-    out.writerow(Answer._fields)
+    rows = []
     for model in models:
         for setting, (score, size) in SETTINGS.items():
             for number in range(8):
                 turn, split = 1 + number % 2, ("easy", "hard")[number // 4]
-                right = float(number // 2 < 4 * score) if turn == 2 else 0.0
-                row = (model, split, f"p{number}#{turn}", setting, turn, "x", right, int(right),
-                       size, 1000, 9, "")  # fmt: skip
-                out.writerow(row)
-    path.write_bytes(gzip.compress(text.getvalue().encode()))
+                right = turn == 2 and number // 2 < 4 * score
+                rows.append(Answer(model, split, f"p{number}#{turn}", setting, turn, "x",
+                                   float(right), right, size, 1000, 9, None))  # fmt: skip
+    begin(path)
+    append(path, rows)
     return path
 
 

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from rotatek.engine.events import Likely, Token
-from rotatek.errors import SettingError
 from rotatek.methods.columns import UNCOMPRESSED, title_of, titled
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page import settings
@@ -32,19 +31,6 @@ def test_settings_survive_widgets_and_text(chosen: Settings) -> None:
     assert decode(encode(chosen)) == chosen
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "tokens:evil", "keep_tokens:0", "keep_tokens:nan", "keep_tokens:1e400", "keep_tokens:",
-        "calibration:/etc/passwd", "unknown:1", "tokens", "widths:adaptive", "channels:../..",
-        "fastv_layer:0.5", "smaller:5,channels:think", "weighting:" + "x" * 500,
-    ],
-)  # fmt: skip
-def test_text_from_anywhere_is_checked(text: str) -> None:
-    with pytest.raises(SettingError):
-        decode(text)
-
-
 def test_columns_have_titles_of_their_own() -> None:
     chosen = Settings.of(tokens="fastv", keep_tokens=0.4)
     narrower = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1)
@@ -55,18 +41,6 @@ def test_columns_have_titles_of_their_own() -> None:
     ]  # fmt: skip
     assert list(titled(BASELINE, [])) == [UNCOMPRESSED]
     assert title_of(Settings.of(smaller=8)).startswith("RotateK (8 times smaller")
-
-
-def test_rivals_meet_the_budget_of_the_second_column() -> None:
-    chosen = SETTINGS[1]
-    columns = settings.columns_of(chosen, 12, ["full", "think", "kivi", "spark"])
-    first, own, smaller, *rivals = columns.values()
-    assert first == BASELINE and own == chosen and smaller == Settings.of(smaller=12)
-    assert [one.channels.name for one in rivals] == ["full", "think", "kivi", "spark"]
-    for one in rivals:
-        assert one.nominal_kv == pytest.approx(chosen.nominal_kv, rel=1e-4)
-    with pytest.raises(SettingError):
-        settings.columns_of(chosen, 5, ["evil"])
 
 
 def test_every_column_has_its_place(service: Service, image: Image.Image) -> None:

@@ -23,7 +23,6 @@ from rotatek.models import VisionLanguageModel
 from rotatek.page import zerogpu
 from tests.app.zerogpu import Spaces, Worker
 from tests.fixtures import present
-from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"baseline": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
@@ -33,11 +32,6 @@ pytestmark = [
     # Python warns of forking a process that has threads, which is what ZeroGPU does.
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def vlm() -> VisionLanguageModel:
-    return tiny_qwen()
 
 
 @pytest.fixture
@@ -51,22 +45,22 @@ def spaces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spaces]:
 
 @pytest.fixture
 def engine(
-    spaces: Spaces, vlm: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
+    spaces: Spaces, qwen: VisionLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> zerogpu.LentEngine:
     """A tiny model behind a lent GPU; this process is not allowed to compute with it."""
     moved: list[str] = []
-    monkeypatch.setattr(zerogpu, "load", lambda source, device, dtype: vlm)
-    monkeypatch.setattr(type(vlm.model), "to", lambda self, device: moved.append(device))
+    monkeypatch.setattr(zerogpu, "load", lambda source, device, dtype: qwen)
+    monkeypatch.setattr(type(qwen.model), "to", lambda self, device: moved.append(device))
     made = zerogpu.maker()("large")
     assert isinstance(made, zerogpu.LentEngine) and moved == ["cuda"]
     parent = os.getpid()
-    forward = type(vlm.model).forward
+    forward = type(qwen.model).forward
 
     def only_in_a_worker(self: torch.nn.Module, *args: object, **options: object) -> object:
         assert os.getpid() != parent, "the model ran outside of a worker"
         return forward(self, *args, **options)
 
-    monkeypatch.setattr(type(vlm.model), "forward", only_in_a_worker)
+    monkeypatch.setattr(type(qwen.model), "forward", only_in_a_worker)
     return made
 
 
@@ -80,7 +74,7 @@ def said(events: list[Event]) -> dict[str, str]:
 
 
 def test_a_worker_answers_as_this_process_would(
-    engine: zerogpu.LentEngine, request_: Request, vlm: VisionLanguageModel, spaces: Spaces
+    engine: zerogpu.LentEngine, request_: Request, qwen: VisionLanguageModel, spaces: Spaces
 ) -> None:
     events = list(engine.compare(request_, COLUMNS, engine.flag()))
     again = list(engine.compare(request_, COLUMNS, engine.flag()))

@@ -24,15 +24,9 @@ from rotatek.models import VisionLanguageModel
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.session_store import SessionStore
 from tests.fixtures import Picture, present
-from tests.tiny import tiny_qwen
 
 COLUMNS = {"full": BASELINE, "RotateK": Settings.of(keep_channels=0.25)}
 ONE = {"answer": Settings.of(tokens="fastv", keep_tokens=0.5)}
-
-
-@pytest.fixture(scope="module")
-def vlm() -> VisionLanguageModel:
-    return tiny_qwen()
 
 
 class Replicas:
@@ -41,15 +35,15 @@ class Replicas:
     dies_after: events of the next jobs after which their replica is lost, one for each job.
     """
 
-    def __init__(self, vlm: VisionLanguageModel) -> None:
-        self.alive = [self._made(vlm, home) for home in ("a", "b")]
-        self.vlm = vlm
+    def __init__(self, qwen: VisionLanguageModel) -> None:
+        self.alive = [self._made(qwen, home) for home in ("a", "b")]
+        self.vlm = qwen
         self.dies_after: list[int] = []
         self.sent: list[tuple[str, Job]] = []
 
-    def _made(self, vlm: VisionLanguageModel, home: str) -> Replica:
+    def _made(self, qwen: VisionLanguageModel, home: str) -> Replica:
         replica = Replica.__new__(Replica)  # its constructor asks Serve for a name
-        replica.home, replica.engine = home, Engine(vlm)
+        replica.home, replica.engine = home, Engine(qwen)
         replica.workers, replica.waiting = WorkerPool(4, 4), SessionStore[Conversation]()
         replica._stops = {}
         return replica
@@ -117,8 +111,8 @@ class Stream:
 
 
 @pytest.fixture
-def replicas(vlm: VisionLanguageModel) -> Replicas:
-    return Replicas(vlm)
+def replicas(qwen: VisionLanguageModel) -> Replicas:
+    return Replicas(qwen)
 
 
 @pytest.fixture
@@ -178,13 +172,13 @@ KINDS: dict[str, tuple[dict[str, Settings], Sampling, bool]] = {
     ids=str,
 )  # fmt: skip
 def test_what_has_streamed_nothing_is_answered_by_another_replica(
-    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture,
+    qwen: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture,
     kind: str, dies_after: list[int],
 ) -> None:  # fmt: skip
     """In the first answer, in follow-ups, and twice in one: the conversation of one engine."""
     columns, sampling, shown = KINDS[kind]
     request = first_request(picture if shown else None, sampling)
-    alone = conversation(Engine(vlm), request, columns)
+    alone = conversation(Engine(qwen), request, columns)
     replicas.dies_after = list(dies_after)
     assert conversation(remote, request, columns) == alone
     assert ({home for home, _ in replicas.sent} == {"a"}) == (not dies_after)
@@ -193,10 +187,10 @@ def test_what_has_streamed_nothing_is_answered_by_another_replica(
 
 @pytest.mark.parametrize("turn", [0, 1])
 def test_what_has_streamed_ends_with_an_error_and_nothing_is_doubled(
-    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture, turn: int
+    qwen: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture, turn: int
 ) -> None:
     request = first_request(picture)
-    alone, talk = conversation(Engine(vlm), request, ONE), Conversation()
+    alone, talk = conversation(Engine(qwen), request, ONE), Conversation()
     replicas.dies_after = [99] * turn + [5]
     said = [told(remote.compare(request, ONE, conversation=talk), broken=turn == 0)]
     if turn:
@@ -208,10 +202,10 @@ def test_what_has_streamed_ends_with_an_error_and_nothing_is_doubled(
 
 
 def test_caches_that_a_replica_has_dropped_are_made_again(
-    vlm: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture
+    qwen: VisionLanguageModel, replicas: Replicas, remote: RemoteEngine, picture: Picture
 ) -> None:
     request, talk = first_request(picture), Conversation()
-    alone = conversation(Engine(vlm), request, COLUMNS)
+    alone = conversation(Engine(qwen), request, COLUMNS)
     said = [told(remote.compare(request, COLUMNS, conversation=talk))]
     assert talk.is_open and talk.cache_bytes > 0
     for question in ("And?", "Who?"):

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 import uvicorn
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event
@@ -21,19 +21,6 @@ from rotatek.server.chat_app import ChatApp
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from tests.tiny import tiny_qwen
-
-WORDS = ("harbour", "meadow", "lantern", "copper", "violin", "saddle", "pepper", "marble")
-QUESTION = "What is the code word?"
-
-
-def card(word: str) -> Image.Image:
-    """A small card with a code word: an answer with a wrong one comes from a wrong picture."""
-    image = Image.new("RGB", (336, 224), "white")
-    pen = ImageDraw.Draw(image)
-    pen.text((20, 20), "Guest card", fill="black", font=ImageFont.load_default(26))
-    for row, line in enumerate(("Room: 214", f"Code word: {word}", "Floor: 3")):
-        pen.text((20, 75 + 40 * row), line, fill="black", font=ImageFont.load_default(20))
-    return image
 
 
 class Slow(Engine):

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from functools import partial
 from typing import Any
 
 import openai
@@ -22,13 +21,10 @@ from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp
 from tests.families import EVERY, tiny_other
-from tests.fixtures import Picture, at_once
+from tests.fixtures import Picture
 from tests.server.conftest import (
-    QUESTION,
-    WORDS,
     ask,
     asked,
-    card,
     client_of,
     door_of,
     image,
@@ -221,28 +217,6 @@ def test_keys_keep_caches_and_pictures_apart(vlm: VisionLanguageModel, picture: 
         assert cached(one, asked(shown), extra_body={"rotatek": {"max_pixels": 9000}}) == 0
         new = picture(224, 168, seed=8)
         assert cached(one, asked(new)) == cached(other, asked(new)) == 0
-
-
-def test_eight_programs_read_their_own_code_word() -> None:
-    """Each alone, then all of them at once, under settings of four kinds."""
-    settings: tuple[dict[str, Any], ...] = (
-        {"keep_channels": 0.25}, {"tokens": "fastv", "keep_tokens": 0.6, "keep_channels": 0.5},
-        {"channels": "think", "keep_channels": 0.5},
-        {"tokens": "visionzip", "keep_tokens": 0.6, "channels": "spark"},
-    )  # fmt: skip
-    with served(door_of(Engine("pocket", "cpu"), "pocket")) as address:
-
-        def told(number: int) -> str:
-            return texts(ask(
-                client_of(address), asked(card(WORDS[number]), QUESTION), model="pocket",
-                max_tokens=12, extra_body={"rotatek": settings[number % len(settings)]},
-            ))[0]  # fmt: skip
-
-        alone = [told(number) for number in range(8)]
-        assert at_once([partial(told, number) for number in range(8)]) == alone
-    read = [[word for word in WORDS if word in said] for said in alone]
-    assert all(found in ([], [word]) for found, word in zip(read, WORDS, strict=True))
-    assert sum(map(bool, read)) >= 4, "some words are read"
 
 
 # -- chats without a picture --------------------------------------------------------------------

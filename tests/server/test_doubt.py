@@ -17,8 +17,9 @@ from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo,
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
+from rotatek.paths import assets
 from rotatek.service.run import start
-from tests.server.conftest import ask, asked, card, client_of, door_of, served, texts, user
+from tests.server.conftest import ask, asked, client_of, door_of, served, texts, user
 
 pytestmark = pytest.mark.slow
 QUESTION = "What is the title?"
@@ -39,7 +40,7 @@ def landscape(seed: int) -> np.ndarray:
 
 
 PICTURES = {
-    "card": card("harbour"),
+    "sign": open_image(assets() / "examples" / "sign.png"),
     "photo": Image.fromarray(landscape(0)).resize((336, 252)),
 }
 
@@ -89,10 +90,10 @@ def test_the_command_line_doubts_as_the_page_does(
     assert run("ask", tmp_path / "photo.png", QUESTION)[1].strip() == told["doubt"] == PHOTO_NOTE
 
 
-def test_landscapes_are_photographs_and_documents_are_not(root: Path) -> None:
+def test_landscapes_are_photographs_and_documents_are_not() -> None:
     assert all(any_photo([landscape(seed)]) for seed in range(6))
-    documents = [*sorted((root / "assets" / "suite").glob("[du]*.webp"))[::16]]
-    documents += (root / "assets" / "examples").glob("*.png")
+    documents = [*sorted((assets() / "suite").glob("[du]*.webp"))[::16]]
+    documents += (assets() / "examples").glob("*.png")
     assert len(documents) > 20 and not any_photo(open_image(path) for path in documents)
 
 

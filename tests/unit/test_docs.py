@@ -2,12 +2,9 @@
 
 import argparse
 import ast
-import csv
-import gzip
 import re
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +19,7 @@ from rotatek.cli.main import parser_for
 from rotatek.evaluation import report
 from rotatek.methods.channels import CHANNELS, LayerStates
 from rotatek.methods.tokens import TOKENS
+from rotatek.page.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "how-it-works.md"
@@ -160,40 +158,25 @@ def test_the_methods_that_are_written_out_work() -> None:
 
 @pytest.mark.parametrize("path", [README, RESULTS], ids=lambda path: path.name)
 def test_results_are_those_of_the_file_of_answers(path: Path) -> None:
-    """Follow-up questions' figures, counted again without the library."""
-    answers = defaultdict(list)
-    file = ROOT / "assets" / "results" / "answers.csv.gz"
-    with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            if row["turn"] != "1":
-                answers[row["model"], row["setting"]].append(row)
-
-    def mean(values: Iterable[float]) -> float:
-        each = list(values)
-        return sum(each) / len(each)
-
-    figures: dict[str, Callable[[list[dict[str, str]]], float]] = {
-        "bytes": lambda found: mean(int(a["bytes"]) / int(a["full_bytes"]) for a in found),
-        "score, %": lambda found: 100 * mean(float(a["score"]) for a in found),
-        "same, %": lambda found: 100 * mean(int(a["same"]) for a in found),
-        "KL": lambda found: mean(float(a["kl"]) for a in found if a["kl"]),
-    }
-    checked = 0
+    """Follow-up questions' figures."""
+    file, checked = ROOT / "assets" / "results" / "answers.csv.gz", 0
+    known = {(one.model, one.setting): one for mine in read(file).values() for one in mine}
+    parts = {"bytes": "bytes", "score, %": "score", "same, %": "same", "KL": "kl"}
     for heads, *rows in tables(path):
         for cells in rows if heads[0] == "setting" else ():
             for head, cell in zip(heads[1:], cells[1:], strict=True):
                 model, _, kind = head.rpartition(": ")
-                found = answers.get((model or "pocket", cells[0]), [])
-                if not found or not cell or kind not in figures:
+                found = known.get((model or "pocket", cells[0]))
+                if found is None or not cell or kind not in parts:
                     continue
-                value = figures[kind](found)
+                value = getattr(found, parts[kind]) * (100 if "%" in kind else 1)
                 digits = len(cell.partition(".")[2])
                 assert abs(float(cell) - value) <= 0.501 * 10**-digits, (cells[0], head)
                 checked += 1
     assert checked >= 18
     if path == README:
-        text, usual = path.read_text(), answers["pocket", "RotateK, smaller 4"]
-        assert f"{figures['same, %'](usual):.1f} % of `pocket`'s" in text
-        assert f"{len(usual)} follow-up questions" in text
+        text, usual = path.read_text(), known["pocket", "RotateK, smaller 4"]
+        assert f"{100 * usual.same:.1f} % of `pocket`'s" in text
+        assert f"{usual.questions} follow-up questions" in text
     else:
         assert report.figure(report.rows(file)) == (file.parent / "figure.svg").read_text()

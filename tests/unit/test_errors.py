@@ -1,6 +1,5 @@
 """The closed list, and what reaches the screen and the log."""
 
-import errno
 import inspect
 import logging
 import pickle
@@ -59,19 +58,3 @@ def test_unknown_failures_become_an_id(caplog: pytest.LogCaptureFixture) -> None
     caplog.set_level(logging.DEBUG, "rotatek")
     errors.public_message(ValueError(SECRET))
     assert "998877" in caplog.text
-
-
-class OutOfMemoryError(RuntimeError):
-    """Replaces torch's; it is recognised by its name."""
-
-
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (MemoryError(), errors.OutOfMemory),
-        (OutOfMemoryError("CUDA out of memory. Tried to allocate ..."), errors.OutOfMemory),
-        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), errors.StorageFull),
-    ],
-)
-def test_exhaustion_has_its_own_sentence(failure: Exception, kind: type[errors.UserError]) -> None:
-    assert errors.public_message(failure) == kind.sentence

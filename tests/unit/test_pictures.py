@@ -45,11 +45,6 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
-
-
 @pytest.fixture
 def shown(picture: fixtures.Picture) -> list[Image.Image]:
     return [picture(150, 120, seed=1), picture(90, 200, seed=2), picture(150, 120, seed=3)]

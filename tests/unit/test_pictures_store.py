@@ -30,11 +30,6 @@ def page(store: PictureStore, name: str, content: bytes = b"page") -> None:
     store.write(name, lambda path: path.write_bytes(content), {"name": name})
 
 
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(tiny_qwen())
-
-
 @pytest.fixture
 def made(engine: Engine, picture: Picture, tmp_path: Path) -> Pictures:
     """A store of two pages."""

@@ -19,7 +19,6 @@ from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, at_once
 from tests.fixtures import tokens_of as ids
-from tests.tiny import tiny_qwen
 
 DRAWS = 20_000
 WARPS: dict[str, dict[str, Any]] = {
@@ -30,11 +29,6 @@ WARPS: dict[str, dict[str, Any]] = {
     "min p": {"temperature": 1.3, "min_p": 0.1},
     "all": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02},
 }
-
-
-@pytest.fixture(scope="module")
-def vlm() -> VisionLanguageModel:
-    return tiny_qwen()
 
 
 def logits_like(rows: int = 1, vocabulary: int = 60, seed: int = 5) -> Tensor:
@@ -117,13 +111,13 @@ MIXED = (
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["launched", "captured"])
 def test_a_crowd_changes_no_answer(
-    graphs: bool, vlm: VisionLanguageModel, picture: Picture, recorded: list[Any]
+    graphs: bool, qwen: VisionLanguageModel, picture: Picture, recorded: list[Any]
 ) -> None:
     """Greedy, penalised and drawn rows in one batch, as each is answered alone."""
     columns = {"full": BASELINE, "rotated": Settings.of(keep_channels=0.25)}
     work = [asked(picture, n % 3, MIXED[n % len(MIXED)]) for n in range(12)]
-    alone = [ids([*Engine(vlm).compare(one, columns, trace=False)]) for one in work]
-    engine = Engine(vlm)
+    alone = [ids([*Engine(qwen).compare(one, columns, trace=False)]) for one in work]
+    engine = Engine(qwen)
     engine.graphs = engine.scheduler.graphs = graphs
 
     def answered(one: Request) -> dict[str, list[int]]:
@@ -135,11 +129,11 @@ def test_a_crowd_changes_no_answer(
     assert len(said) > 4, "chance has a part in them, and pictures are three"
 
 
-def test_a_further_question_draws_too(vlm: VisionLanguageModel, picture: Picture) -> None:
+def test_a_further_question_draws_too(qwen: VisionLanguageModel, picture: Picture) -> None:
     own = Sampling(temperature=1.0, seed=5, repetition_penalty=1.1)
 
     def talk(second: Sampling) -> list[list[int]]:
-        engine, conversation = Engine(vlm), Conversation()
+        engine, conversation = Engine(qwen), Conversation()
         columns = {"answer": BASELINE}
         first = ids([*engine.compare(asked(picture, 3, own), columns, conversation=conversation)])
         later = ids([*engine.follow(conversation, "And?", 10, sampling=second)])
@@ -148,10 +142,10 @@ def test_a_further_question_draws_too(vlm: VisionLanguageModel, picture: Picture
 
     once = talk(own)
     assert once == talk(own) and once[1] != talk(GREEDY)[1]
-    without = list(Engine(vlm).answer(asked(picture, 3, Sampling(temperature=1)), BASELINE))
+    without = list(Engine(qwen).answer(asked(picture, 3, Sampling(temperature=1)), BASELINE))
     told = next(e for e in without if isinstance(e, Finished)).metrics["sampling"]
     repeated = Sampling(temperature=1, seed=told["seed"])
-    assert ids(without) == ids([*Engine(vlm).answer(asked(picture, 3, repeated), BASELINE)])
+    assert ids(without) == ids([*Engine(qwen).answer(asked(picture, 3, repeated), BASELINE)])
 
 
 class Breaks:
@@ -171,10 +165,10 @@ class Breaks:
 
 
 def test_a_schema_that_breaks_ends_its_own_answer_only(
-    vlm: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    qwen: VisionLanguageModel, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, plain = Engine(vlm), asked(picture, 5, GREEDY, 20)
-    alone = ids([*Engine(vlm).answer(plain, BASELINE)])
+    engine, plain = Engine(qwen), asked(picture, 5, GREEDY, 20)
+    alone = ids([*Engine(qwen).answer(plain, BASELINE)])
     monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
     broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
     whole, (*before, last) = at_once(
@@ -186,10 +180,10 @@ def test_a_schema_that_breaks_ends_its_own_answer_only(
     assert engine.state().live_bytes == 0 and engine.scheduler.running == 0
 
 
-def test_log_probabilities_are_a_log_softmax(vlm: VisionLanguageModel, picture: Picture) -> None:
+def test_log_probabilities_are_a_log_softmax(qwen: VisionLanguageModel, picture: Picture) -> None:
     """Of the model's own logits, whatever was drawn from them."""
     own, seen = Sampling(temperature=0.9, seed=2, logit_bias=((70, 3.0),), top_logprobs=5), []
-    engine = Engine(vlm)
+    engine = Engine(qwen)
     choose = engine.scheduler.choice.choose
 
     def watch(logits: Tensor, rows: Any = ()) -> Tensor:
