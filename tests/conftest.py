@@ -17,13 +17,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from PIL import Image
 
-from tests.fixtures import Together, at_once
-
 if TYPE_CHECKING:
     import torch
 
     from rotatek.engine.engine import Engine
     from rotatek.models import VisionLanguageModel
+    from tests.fixtures import Together
     from tests.recorded import RecordedGraph
 
 
@@ -105,8 +104,9 @@ def engine(qwen: "VisionLanguageModel") -> "Engine":
 
 
 @pytest.fixture
-def together() -> Together:
+def together() -> "Together":
     """Run several calls at once and re-raise what any of them raised."""
+    from tests.fixtures import at_once
 
     return at_once
 

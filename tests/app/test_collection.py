@@ -16,11 +16,11 @@ from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.pages import Bounds, Collection
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
-from rotatek.service.model_list import Model
 from rotatek.service.service import Service
 from rotatek.service.session_store import SessionStore
 from tests import fixtures
 from tests.fixtures import present
+from tests.served import service_of
 from tests.tiny import tiny_qwen
 
 FORM = values_of(Settings.of(keep_channels=0.25))
@@ -139,7 +139,7 @@ def test_other_settings_and_other_engines_are_refused_in_a_sentence(
         """As where the model is in another process."""
 
     vlm = tiny_qwen()
-    far = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Elsewhere(vlm))
+    far = service_of(Elsewhere(vlm))
     shown = read(CollectionEvents(PageContext(far)), files[:1])
     assert "runs in another process" in shown["status"]
 

@@ -19,11 +19,11 @@ from rotatek.page.ask.events import AskEvents
 from rotatek.page.build import Presence
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
-from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 from rotatek.service.session_store import SessionStore
 from tests.fixtures import present
+from tests.served import service_of
 from viz.theme import size
 
 COLUMNS = titled(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
@@ -34,7 +34,7 @@ def place(service: Service) -> Iterator[Service]:
     """A service of its own over the shared tiny model, two turns a conversation."""
     vlm = service.engine("tiny").vlm
     engine = Engine(vlm, limits=Limits(turns=2))
-    made = Service([Model("tiny", "Tiny", "nowhere")], lambda source: engine)
+    made = service_of(engine)
     yield made
     made.conversations.clear()
 

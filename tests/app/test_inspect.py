@@ -29,11 +29,11 @@ from rotatek.page.inspect.heads import HeadEvents, choose_head
 from rotatek.page.inspect.heads import summary as heads_summary
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import columns_of, values_of
-from rotatek.service.model_list import Model
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
+from tests.served import service_of
 from viz import head_heatmap
 
 TRACE = Trace((), (), 0, ())
@@ -94,7 +94,7 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
 def test_layers_with_fewer_heads_show_theirs(picture: Picture) -> None:
     """In Gemma 4 full layers may have fewer Key heads than those with a window."""
     vlm = tiny_gemma4(shared=0, attention_k_eq_v=True, num_global_key_value_heads=1)
-    service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
+    service = service_of(Engine(vlm))
     image = picture(168, 112)
     *_, run = service.ask("tiny", image, "Which?", titled(Settings.of(keep_channels=0.5), []), 6)
     trace, plain = present(run.trace), DynamicCache(config=vlm.model.config)
@@ -190,7 +190,7 @@ def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: R
         """As where the model is in another process."""
 
     vlm = service.engine("tiny").vlm
-    far = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Elsewhere(vlm))
+    far = service_of(Elsewhere(vlm))
     *_, last = Asked(HeadEvents(PageContext(far)), fresh).measure()
     assert errors.DamageElsewhere.sentence in last["damage_said"]
 

@@ -1,12 +1,9 @@
 """Many visitors, full queues, dropped connections, health: over HTTP, as strangers meet it."""
 
 import errno
-import gc
 import re
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,22 +11,15 @@ from typing import Any
 import pytest
 
 from rotatek import errors
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Token
-from rotatek.inputs.request import Request
-from rotatek.methods.settings import Settings
-from rotatek.models import VisionLanguageModel
 from rotatek.page.binding import VISITORS
-from rotatek.service.service import Service
 from tests import wire
-from tests.app.conftest import TINY, served
+from tests.served import Slow, caches_held, page_of, service_of, until
 from tests.tiny import tiny_qwen
 
 STEP_S = 0.01
 LONG = 1000  # tokens of an answer that takes ten seconds and more
 FREE_S = 5.0  # a cache is freed this soon after its visitor has gone, on a busy machine
-WAIT_S = 60  # for what comes at once on an idle machine
 LEAKS = re.compile(r"Traceback|/work|site-packages|0x[0-9a-f]{6}|\.py\b")
 JOINS = 40
 AT_ONCE = 4  # questions that this page answers side by side
@@ -37,37 +27,17 @@ WAITING = 8  # the length of these tests' queue
 COMPLETE = '"process_completed"'
 
 
-class Slow(Engine):
-    """An engine whose tokens take `STEP_S`, and that keeps count of its answers."""
-
-    def __init__(self, model: VisionLanguageModel) -> None:
-        super().__init__(model)
-        self.asked: list[str] = []
-        self.said: dict[str, int] = {}
-        self.open = threading.Event()  # answers begin
-        self.open.set()
-
-    def compare(
-        self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any
-    ) -> Iterator[Event]:
-        self.asked.append(request.question)
-        self.open.wait(WAIT_S)
-        for event in super().compare(request, columns, *rest, **options):
-            if isinstance(event, Token):
-                time.sleep(STEP_S)
-                self.said[request.question] = event.index + 1
-            yield event
-
-
 @pytest.fixture(scope="module")
 def engine() -> Slow:
-    return Slow(tiny_qwen())
+    made = Slow(tiny_qwen())
+    made.pause = STEP_S
+    return made
 
 
 @pytest.fixture(scope="module")
 def crowded(engine: Slow, picture_file: Path) -> Iterator[str]:
     """A page with a short queue."""
-    with served(Service([TINY], lambda source: engine), picture_file, AT_ONCE) as (page, url):
+    with page_of(service_of(engine), picture_file, AT_ONCE) as (page, url):
         page._queue.max_size = WAITING
         yield url
 
@@ -90,14 +60,6 @@ def ask(
 def rest(address: str, said: dict[str, Any]) -> str:
     """All that a visitor who has joined is sent."""
     return wire.Listener(address, said["session_hash"]).rest()
-
-
-def until(true: Callable[[], bool], limit_s: float = WAIT_S) -> None:
-    """Wait until it holds; fails after `limit_s`."""
-    started = time.monotonic()
-    while not true():
-        assert time.monotonic() - started < limit_s, "waited too long"
-        time.sleep(0.005)
 
 
 def test_forty_joins_are_answered_or_politely_refused(
@@ -158,18 +120,13 @@ def test_a_dropped_connection_frees_the_cache(
     """During the prefill (0) and while tokens come: everything is freed long before its end."""
     question = f"Dropped at {tokens}?"
     engine.asked.clear()
-    others = live()  # of tests before
+    others = caches_held()  # of tests before
     _, said = ask(crowded, uploaded, question, LONG)
     listener = wire.Listener(crowded, said["session_hash"])
     until(lambda: question in engine.asked and engine.said.get(question, 0) >= tokens)
     listener.drop()
-    until(lambda: live() <= others, FREE_S)
+    until(lambda: caches_held() <= others, FREE_S)
     assert engine.said.get(question, 0) < LONG
-
-
-def live() -> set[int]:
-    """The caches of this process that hold a tensor, by identity."""
-    return {id(o) for o in gc.get_objects() if type(o) is RotateKCache and any(o.tensors())}
 
 
 def test_a_bad_file_is_refused_in_our_words(crowded: str, tmp_path: Path) -> None:
@@ -211,35 +168,23 @@ def test_a_full_disk_while_uploading_is_said(crowded: str, monkeypatch: pytest.M
     assert wire.upload(crowded, b"!")[0] == 200
 
 
-class Patient(Engine):
-    """An engine that says nothing, after all visitors have come."""
-
-    def __init__(self, model: VisionLanguageModel) -> None:
-        super().__init__(model)
-        self.inside, self.come = threading.Semaphore(0), threading.Event()
-
-    def warm_up(self) -> None:
-        """Nothing: it would wait for visitors, too."""
-
-    def compare(
-        self, request: Request, columns: Mapping[str, Settings], *rest: Any, **options: Any
-    ) -> Iterator[Event]:
-        self.inside.release()
-        self.come.wait(120)
-        yield from ()
-
-
-def test_every_visitor_has_a_thread_and_the_page_has_some_left(picture_file: Path) -> None:
+def test_every_visitor_has_a_thread_and_the_page_has_some_left(
+    picture_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradio holds a thread for every question that waits, forty by default."""
-    engine = Patient(tiny_qwen())
-    with served(Service([TINY], lambda source: engine), picture_file) as (_, url):
+    engine = Slow(tiny_qwen())
+    with page_of(service_of(engine), picture_file) as (_, url):
         image = wire.picture(url, picture_file)
+        assert is_answered(url, image)
+        monkeypatch.setattr(Engine, "compare", lambda *_, **__: iter(()))  # says nothing
+        engine.asked.clear()
+        engine.open.clear()
         asked = wire.question(url, image=image, question="Hello?", length=16)
         joined = [wire.join(url, asked) for _ in range(VISITORS)]
         listeners = [wire.Listener(url, place["session_hash"]) for _, place in joined]
         try:
-            assert all(engine.inside.acquire(timeout=60) for _ in joined)
+            until(lambda: len(engine.asked) == VISITORS)
             assert wire.upload(url, picture_file.read_bytes())[0] == 200
         finally:
-            engine.come.set()
+            engine.open.set()
         assert all(COMPLETE in listener.rest() for listener in listeners)

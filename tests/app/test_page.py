@@ -26,6 +26,7 @@ from rotatek.page.settings import values_of
 from rotatek.service.model_list import Model, load_examples, models_on_offer
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
+from tests.served import service_of
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
 
@@ -67,7 +68,7 @@ def test_a_crash_becomes_an_id_and_the_next_question_works(
             raise RuntimeError(secret)
 
     vlm = service.engine("tiny").vlm
-    broken = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Breaking(vlm))
+    broken = service_of(Breaking(vlm))
     broken._engines["tiny"] = Breaking(vlm)
     request = {"image": image, "question": "Which?", "model": "tiny", "max_new_tokens": 4}
     asked = AskEvents(PageContext(broken)).ask(

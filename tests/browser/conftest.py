@@ -4,11 +4,7 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +19,11 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.fixtures import Shoot, Visit, free_port
+from tests.fixtures import Shoot, Visit
+from tests.served import page_process, wait_ready
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
-START_LIMIT_S = 90
 # What gradio's own client says when a page with a running request is left; Chromium words the
 # first by what was being read, and newer ones name the buffer.
 CUT_SHORT = re.compile(
@@ -46,35 +42,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """app.py on a free port, started in another folder; or what ROTATEK_PAGE_COMMAND starts."""
     usual = f"{sys.executable} {ROOT / 'app.py'}"
     command = shlex.split(os.environ.get("ROTATEK_PAGE_COMMAND", usual))
-    port = free_port()
     log = tmp_path_factory.mktemp("page") / "log.txt"
     threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"  # the cores are taken already
-    environment = os.environ | {"GRADIO_SERVER_PORT": str(port), "OMP_NUM_THREADS": threads}
-    with log.open("wb") as sink:
-        server = subprocess.Popen(
-            command, cwd=log.parent, env=environment, stdout=sink, stderr=subprocess.STDOUT
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_for(url, server, log)
-            yield url
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def wait_for(url: str, server: subprocess.Popen, log: Path) -> None:
-    """Until the page answers; a server that has died fails with its log."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline:
-        assert server.poll() is None, f"the page did not start:\n{log.read_text()[-3000:]}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                assert answer.status == 200
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.2)
-    pytest.fail(f"the page did not answer within {START_LIMIT_S} s:\n{log.read_text()[-3000:]}")
+    with page_process(command, log, OMP_NUM_THREADS=threads) as (process, url):
+        wait_ready(process, url, log)
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,15 @@
 """Kept caches leave with their visitor: the page in this process, so that memory can be seen."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from PIL import Image, ImageDraw
 from playwright.sync_api import Browser, Page, expect
 
 from rotatek.engine.engine import Engine
-from rotatek.page import server
-from rotatek.page.build import build
-from rotatek.page.page_context import PageContext
-from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests.browser.conftest import left
 from tests.browser.steps import open_drawer
+from tests.served import page_of, service_of, square, until
 from tests.tiny import tiny_qwen
 
 pytestmark = [
@@ -30,20 +25,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
     """A tiny model's service, and where its page is served."""
-    vlm = tiny_qwen()
-    service = Service([Model("tiny", "Tiny", "nowhere")], lambda source: Engine(vlm))
-    picture = tmp_path_factory.mktemp("pictures") / "square.png"
-    image = Image.new("RGB", (336, 224), "white")
-    ImageDraw.Draw(image).rectangle((60, 40, 180, 160), fill="#0ca38a")
-    image.save(picture)
-    site = PageContext(service, [Example(picture, "A square", ("Which colour?",))], grace_s=1)
-    site.prepare()
-    page = build(site, server.ASSETS)
-    _, url, _ = server.launch(
-        page, service, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1"
-    )
-    yield service, url
-    page.close(verbose=False)
+    service = service_of(Engine(tiny_qwen()))
+    with page_of(service, square(tmp_path_factory.mktemp("pictures")), grace_s=1) as (_, url):
+        yield service, url
 
 
 def asked(page: Page, url: str) -> Page:
@@ -75,13 +59,7 @@ def test_caches_leave_with_their_visitor(
     service, url = place
     page = asked(tab.pop() if tab else browser.new_page(), url)
     assert len(service.conversations) == 1 and service.conversations.bytes > 0
-    started = time.monotonic()
     leave(page)
-    while len(service.conversations) and time.monotonic() - started < 20:
-        time.sleep(0.02)
-    taken = time.monotonic() - started
-    assert (
-        len(service.conversations) == 0 and taken < 5.0
-    )  # a quarter of a second on an idle machine
+    until(lambda: len(service.conversations) == 0, 5.0)  # a quarter of a second on an idle machine
     if not page.is_closed():
         tab.append(left(page))

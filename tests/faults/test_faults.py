@@ -28,6 +28,7 @@ from rotatek.inputs.request import Request, make_request
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask.answers import status
 from rotatek.service.run import start
+from tests.served import caches_held
 from tests.tiny import tiny_qwen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,12 +177,6 @@ def test_a_lost_accelerator_turns_health_red(
     assert not engine.health().able
 
 
-def holding() -> set[int]:
-    """The caches of this process that hold a tensor, by identity."""
-    gc.collect()
-    return {id(o) for o in gc.get_objects() if type(o) is RotateKCache and list(o.tensors())}
-
-
 class StopAfter(threading.Event):
     """A flag that is set after it has been read `looks` times."""
 
@@ -203,7 +198,7 @@ def test_who_leaves_or_stops_frees_everything(
 ) -> None:
     """The generator is dropped after some tokens, as when a tab is closed; or a flag is set in the
     vision tower (3 blocks) or in the decoder (4 layers): then there is no token."""
-    others = holding()  # of tests before, in this worker
+    others = caches_held()  # of tests before, in this worker
     events = engine.compare(request_, COLUMNS, None if looks is None else StopAfter(looks))
     seen = 0
     for event in events:
@@ -213,7 +208,7 @@ def test_who_leaves_or_stops_frees_everything(
     events.close()  # type: ignore[attr-defined]
     del events
     assert looks is None or seen == 0
-    assert holding() <= others
+    assert caches_held() <= others
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 

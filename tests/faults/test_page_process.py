@@ -6,36 +6,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests import wire
-from tests.fixtures import free_port
+from tests.served import page_process, wait_ready
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 120  # a busy machine
 LEAVE_S = 15.0  # two seconds and a busy machine; the whole answer would take longer than this
 IMAGE = ROOT / "assets" / "examples" / "receipt.png"
-# An engine whose every token takes a while, on a tiny random model; it loses its accelerator when
-# the question says so.
+# A tiny random model whose every token takes a while; it loses its accelerator when the question
+# says so.
 PROGRAM = """
-import sys, time
-from rotatek.engine.engine import Engine
 from rotatek.page import server
-from rotatek.service import model_list
+from tests.served import Slow, service_of
 from tests.tiny import tiny_qwen
 
-class Slow(Engine):
+class Losing(Slow):
+    pause = 0.03
     def compare(self, request, columns, *rest, **options):
         self._lost = self._lost or "lost" in request.question
-        for event in super().compare(request, columns, *rest, **options):
-            time.sleep(0.03)
-            yield event
+        return super().compare(request, columns, *rest, **options)
 
-vlm = tiny_qwen()
-offer = [model_list.Model("tiny", "Tiny", "tiny")]
-server.service_here = lambda: server.Service(offer, lambda source: Slow(vlm))
+engine = Losing(tiny_qwen())
+server.service_here = lambda: service_of(engine)
 server.main()
 """
 
@@ -45,34 +42,12 @@ pytestmark = [
 ]
 
 
-class Page:
+class Page(NamedTuple):
     """A served page in a process of its own."""
 
-    def __init__(self, log: Path) -> None:
-        self.port = free_port()
-        environment = os.environ | {"GRADIO_SERVER_PORT": str(self.port), "PYTHONPATH": str(ROOT)}
-        self.log = log
-        with log.open("wb") as sink:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, stdout=sink, stderr=sink
-            )
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    def wait(self) -> None:
-        """Until /health says that it is ready."""
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.log.read_text()[-2000:]
-            try:
-                if wire.fetch(f"{self.address}health")[1]["status"] == "ready":
-                    return
-            except OSError:
-                pass
-            time.sleep(0.2)
-        pytest.fail(self.log.read_text()[-2000:])
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
 
     def ask(self, question: str) -> wire.Listener:
         """The stream of one long answer."""
@@ -86,16 +61,15 @@ class Page:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Page]]:
     """One for each test, started side by side: most of their time is one core's imports."""
-    folder = tmp_path_factory.mktemp("pages")
-    started = [Page(folder / f"log-{number}.txt") for number in range(2)]
-    try:
+    folder, words = tmp_path_factory.mktemp("pages"), [sys.executable, "-c", PROGRAM]
+    with ExitStack() as ending:
+        started = []
+        for log in (folder / "one.txt", folder / "two.txt"):
+            process, url = ending.enter_context(page_process(words, log, PYTHONPATH=str(ROOT)))
+            started.append(Page(process, f"{url}/", log))
         for page in started:
-            page.wait()
-        yield list(started)
-    finally:
-        for page in started:
-            page.process.kill()
-            page.process.wait()
+            wait_ready(page.process, page.address.rstrip("/"), page.log)
+        yield started
 
 
 @pytest.fixture

@@ -15,29 +15,12 @@ import uvicorn
 from PIL import Image
 
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event
 from rotatek.models import VisionLanguageModel
 from rotatek.server.chat_app import ChatApp
 from rotatek.service.model_list import Model
 from rotatek.service.service import Service
+from tests.served import Slow
 from tests.tiny import tiny_qwen
-
-
-class Slow(Engine):
-    """An engine whose every event takes `pause` seconds, and which begins while it is `open`."""
-
-    pause = 0.0
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self.open = threading.Event()
-        self.open.set()
-
-    def compare(self, *given: Any, **options: Any) -> Iterator[Event]:
-        self.open.wait(60)
-        for event in super().compare(*given, **options):
-            time.sleep(self.pause)
-            yield event
 
 
 def uri(image: Image.Image, format: str = "PNG", **options: Any) -> str:

@@ -18,8 +18,8 @@ from rotatek.server.fields import HEADER
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
 from tests.fixtures import Picture, Together, at_once
+from tests.served import Slow, until
 from tests.server.conftest import (
-    Slow,
     ask,
     asked,
     client_of,
@@ -128,13 +128,6 @@ def slow(vlm: VisionLanguageModel) -> Iterator[tuple[ChatApp, str]]:
     door = tiny_door(vlm, pause=0.03, workers=WorkerPool(1, 1))
     with served(door) as address:
         yield door, address
-
-
-def until(condition: Any, seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [True, False])
