@@ -4,13 +4,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.methods.settings import Settings
-from rotatek.page.ask.events import AskEvents
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.pages import Bounds, Collection
@@ -164,12 +164,9 @@ def test_the_oldest_collections_make_room_and_idle_ones_go(
         timer.function(*timer.args)
     assert waiting.closed and not busy.closed and len(held) == 0
     held.drop("nobody")
-
-
-def test_a_damaged_pdf_is_a_sentence(events: CollectionEvents, tmp_path: Path) -> None:
-    pytest.importorskip("pypdfium2")
-    damaged = tmp_path / "bad.pdf"
-    damaged.write_bytes(b"%PDF-1.7\nnothing")
-    assert errors.PdfDamaged.sentence in read(events, [str(damaged)])["tiles"]
-    with pytest.raises(errors.PdfDamaged, match="The PDF is damaged"):
-        AskEvents(events.context).first_page(str(damaged))
+    small = SessionStore[Any](most=9, most_bytes=100)  # of conversations, which weigh something
+    talks = [mock.Mock(cache_bytes=size) for size in (40, 70, 101)]
+    for number, talk in enumerate(talks):
+        small.hold(str(number), talk)
+        assert [one.close.called for one in talks[:number]] == [True] * number
+    assert talks[-1].close.called and len(small) == 0, "too large by itself"

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Generator, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
 from rotatek.service.run import Run
 from rotatek.service.service import Service
-from rotatek.service.session_store import SessionStore
 from tests.fixtures import present
 from tests.served import service_of
 from viz.theme import size
@@ -90,29 +88,6 @@ def test_caches_leave_when_the_visitor_does(place: Service, image: Image.Image, 
     else:
         place.close()
     assert len(place.conversations) == 0 == place.conversations.bytes
-
-
-def held(most_bytes: int) -> Any:
-    """A conversation that only knows what it weighs."""
-    talk = SimpleNamespace(cache_bytes=most_bytes, closed=False)
-    talk.close = lambda: setattr(talk, "closed", True)
-    return talk
-
-
-def test_the_least_recent_conversation_makes_room() -> None:
-    chats, talks = SessionStore[Any](most=2, most_bytes=100), [held(40) for _ in range(3)]
-    for number, talk in enumerate(talks):
-        chats.hold(f"s{number}", talk)
-    assert [talk.closed for talk in talks] == [True, False, False]
-    again = chats.take("s1")
-    chats.hold("s1", present(again))
-    large = held(70)
-    chats.hold("s3", large)
-    assert [talk.closed for talk in talks] == [True, True, True] and len(chats) == 1
-    huge = held(101)
-    chats.hold("s4", huge)
-    assert huge.closed and large.closed and len(chats) == 0
-    assert chats.take("s4") is None
 
 
 def test_the_page_offers_a_follow_up_only_while_caches_wait(

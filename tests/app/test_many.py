@@ -81,36 +81,9 @@ def test_forty_joins_are_answered_or_politely_refused(
     assert is_answered(crowded, uploaded)
 
 
-@pytest.fixture
-def full(crowded: str, uploaded: dict[str, Any], engine: Slow) -> Iterator[list[wire.Listener]]:
-    """All runs are busy, and the queue is full."""
-    held = []
-    for number in range(AT_ONCE + WAITING):
-        status, said = ask(crowded, uploaded, f"long {number}?", 400)
-        assert status == 200
-        held.append(wire.Listener(crowded, said["session_hash"]))
-        if number < AT_ONCE:
-            until(lambda n=number: f"long {n}?" in engine.asked)  # type: ignore[misc]
-    yield held
-    for listener in held:
-        listener.drop()
-    until(lambda: is_answered(crowded, uploaded))
-    engine.asked.clear()
-
-
 def is_answered(address: str, image: dict[str, Any]) -> bool:
     status, said = ask(address, image, "Now?", 16)
     return status == 200 and COMPLETE in rest(address, said)
-
-
-def test_who_leaves_the_queue_is_never_answered(
-    crowded: str, uploaded: dict[str, Any], engine: Slow, full: list[wire.Listener]
-) -> None:
-    full[4].drop()
-    for listener in full[:4]:
-        listener.drop()
-    until(lambda: "long 5?" in engine.asked)  # those behind move up
-    assert "long 4?" not in engine.asked
 
 
 @pytest.mark.parametrize("tokens", [0, 20])

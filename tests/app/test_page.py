@@ -12,10 +12,9 @@ import pytest
 from PIL import Image
 
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
+from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.errors import UserError, WeightsMissing
 from rotatek.inputs.request import open_image
-from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.columns import UNCOMPRESSED, titled
 from rotatek.methods.settings import Settings
@@ -149,7 +148,7 @@ def test_a_stopped_answer_is_not_doubted(root: Path) -> None:
     assert answers.note(run) == ""
 
 
-def test_answers_that_were_cut_and_margins_that_were_left_out_are_named(root: Path) -> None:
+def test_answers_that_were_cut_are_named(root: Path) -> None:
     run = answered(root, 0.99)
 
     def said() -> str:
@@ -158,9 +157,5 @@ def test_answers_that_were_cut_and_margins_that_were_left_out_are_named(root: Pa
     for most, cut in ((4, True), (5, False)):
         run.max_new_tokens = most
         assert (answers.CUT_NOTE in said()) is cut
-    (title, *_) = run.columns
-    for grid, trimmed in ((Grid(2, 2), False), (Grid.within(4, 4, (1, 1, 3, 3)), True)):
-        run.take(Prefilled(title, 1.0, 4, 4, 8, 1.0, 1000, None, (grid,), "reference"))
-        assert (answers.TRIMMED_NOTE in said()) is trimmed
     run.max_new_tokens, run.stopped = 4, True
     assert answers.CUT_NOTE not in said()

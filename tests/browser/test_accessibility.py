@@ -4,7 +4,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import answered, changes, plot_data, turn, watch
+from tests.browser.steps import turn
 from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
@@ -54,22 +54,3 @@ def reach(page: Page, selector: str, most: int = 60) -> None:
             assert style != "none"
             return
     pytest.fail(f"{selector} cannot be reached by keyboard")
-
-
-def test_every_step_by_keyboard(visit: Visit) -> None:
-    page = visit()
-    reach(page, "#question textarea")
-    page.keyboard.press("Control+A")
-    page.keyboard.type("What is the time?")
-    watch(page)
-    reach(page, "#ask")
-    page.keyboard.press("Enter")
-    answered(page)
-    expect(page.locator('#answers .rk-card[data-state="done"]')).to_have_count(3)
-    raw = plot_data(page, "raw")
-    reach(page, "#layer input[type=range]")
-    page.keyboard.press("ArrowRight")
-    changes(page, "raw", raw)
-    reach(page, "#raw button[data-save=png]")
-    with page.expect_download():
-        page.keyboard.press("Enter")

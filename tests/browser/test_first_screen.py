@@ -49,6 +49,8 @@ def test_answers_and_their_sliders_are_in_view(
 def test_on_a_phone_ask_brings_the_answers_into_view(visit: Visit) -> None:
     page = visit(390, 844)
     assert in_view(page, DONE)[0]
+    cards = [present(card.bounding_box()) for card in page.locator("#answers .rk-card").all()]
+    assert cards[1]["y"] >= cards[0]["y"] + cards[0]["height"]
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size({"width": 390, "height": 560})
     assert not any(in_view(page, DONE))

@@ -1,42 +1,17 @@
 """Looking inside: figures that follow at once, can be stepped through and carried away."""
 
 import io
-import statistics
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.steps import DONE, answered, ask, page_width, press, slide, watch
+from tests.browser.steps import DONE, answered, ask, page_width, slide, watch
 from tests.browser.test_accessibility import findings, reach
 from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser
-
-REDRAW_MS = 1500  # a busy machine's bar
-CLOCK = (
-    "() => { window.clock = {moved: 0, drawn: 0, rounds: 0};"
-    " document.addEventListener('input', () => { clock.moved = performance.now() }, true);"
-    " document.addEventListener('rk:drawn', () => {"
-    " clock.drawn = performance.now(); clock.rounds += 1 }) }"
-)
-
-
-@pytest.mark.alone
-def test_every_figure_follows_a_layer_at_once(visit: Visit, capsys: pytest.CaptureFixture) -> None:
-    page = visit()
-    page.evaluate(CLOCK)
-    taken = []
-    for key in ("ArrowRight", "ArrowLeft") * 5:
-        rounds = page.evaluate("clock.rounds")
-        press(page, "layer", key)
-        page.wait_for_function("rounds => clock.rounds > rounds", arg=rounds)
-        page.wait_for_timeout(150)
-        taken.append(page.evaluate("clock.drawn - clock.moved"))
-    with capsys.disabled():
-        print(f" [{statistics.median(taken):.0f} ms to the last figure] ", end="")
-    assert statistics.median(taken) < REDRAW_MS
 
 
 def saved(page: Page, figure: str, kind: str) -> Path:

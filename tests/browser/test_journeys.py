@@ -13,10 +13,8 @@ from tests.browser.steps import (
     drawn,
     ledger,
     open_drawer,
-    page_width,
     plot_data,
     press,
-    turn,
     upload,
     watch,
 )
@@ -115,15 +113,3 @@ def test_stop_ends_a_long_answer_at_once(visit: Visit) -> None:
     expect(page.locator("#status")).to_contain_text("Stopped.")
     expect(page.locator("#answers .rk-card[data-state=live]")).to_have_count(0)
     expect(page.locator(".toast-body")).to_have_count(0)
-
-
-def test_phone_width_needs_no_sideways_scrolling(visit: Visit, shoot: Shoot) -> None:
-    page = visit(width=390, height=844, theme="dark")
-    assert page.evaluate("document.body.classList.contains('dark')")
-    ask(page, "What is the total?")
-    for theme in ("dark", "light"):
-        turn(page, theme)
-        assert page_width(page) <= 390
-        cards = [present(card.bounding_box()) for card in page.locator("#answers .rk-card").all()]
-        assert cards[1]["y"] >= cards[0]["y"] + cards[0]["height"]
-        shoot(page, f"phone-{theme}")

@@ -1,6 +1,5 @@
 """A checkpoint from the hub: fetched with progress, kept, and refused in one sentence."""
 
-import json
 import shutil
 import time
 from http.server import ThreadingHTTPServer
@@ -57,20 +56,6 @@ def test_a_commit_that_is_kept_whole_needs_no_hub(
         fetch("org/small", COMMIT)
     assert time.monotonic() - began < 5  # the client would ask six times, and log each
     assert not caplog.records
-
-
-def test_weights_in_parts_are_kept_when_all_are_there(hub: ThreadingHTTPServer) -> None:
-    folder = Path(fetch("org/small", COMMIT))
-    parts = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
-    index = {"weight_map": dict(zip("ab", parts, strict=True))}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    hub.shutdown()
-    hub.server_close()
-    for part in parts:
-        with pytest.raises(errors.HubUnreachable):
-            fetch("org/small", COMMIT)
-        (folder / part).write_bytes(b"")
-    assert fetch("org/small", COMMIT) == str(folder)
 
 
 def test_a_full_disk_is_told_before_a_byte_is_fetched(

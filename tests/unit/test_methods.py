@@ -109,28 +109,22 @@ def test_batch_equals_single_runs(
         assert sure < len(one) or all(token == -1 for token in many[len(one) :])
 
 
+WHOLE: list[dict[str, Any]] = [
+    *({"channels": kind.name} for kind in CHANNELS.values() if kind.drops_channels),
+    *({"tokens": name, "keep_tokens": 1.0, "channels": "full"} for name in TOKENS),
+]
+
+
 @pytest.mark.parametrize("family", TINY)
-@pytest.mark.parametrize(
-    "channels", [*(kind.name for kind in CHANNELS.values() if kind.drops_channels), "full"]
-)
-def test_every_channel_kept_is_the_uncompressed_model(
-    family: str, channels: str, picture: Picture
+def test_every_channel_or_token_kept_is_the_uncompressed_model(
+    family: str, picture: Picture
 ) -> None:
     vlm = _model(family)
-    settings = Settings.of(channels=channels, keep_channels=1.0)
-    prompt = _embed(vlm, picture, settings, 0)
-    cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-    assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache())
-
-
-@pytest.mark.parametrize("family", TINY)
-def test_every_token_kept_is_the_uncompressed_model(family: str, picture: Picture) -> None:
-    vlm = _model(family)
-    for tokens in TOKENS:
-        settings = Settings.of(tokens=tokens, keep_tokens=1.0, channels="full", keep_channels=1.0)
+    for options in WHOLE:
+        settings = Settings.of(**options, keep_channels=1.0)
         prompt = _embed(vlm, picture, settings, 1)
         cache = RotateKCache(vlm.model, prompt.inputs(), settings)
-        assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache()), tokens
+        assert _answer(vlm, prompt, cache) == _answer(vlm, prompt, DynamicCache()), options
 
 
 @pytest.mark.parametrize("family", TINY)
