@@ -182,9 +182,8 @@ def _name(tokenizer: Any, **tokens: str) -> None:
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
 
 
-def tiny_internvl(text: type = hf.Qwen2Config, **more: Any) -> VisionLanguageModel:
-    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle; with
-    another language model, InternVL3.5."""
+def tiny_internvl() -> VisionLanguageModel:
+    """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
     tokenizer = byte_tokenizer(special, "<|im_end|>")
     _name(
@@ -194,7 +193,7 @@ def tiny_internvl(text: type = hf.Qwen2Config, **more: Any) -> VisionLanguageMod
     sizes = SIGLIP | {"image_size": [56, 56], "patch_size": [14, 14]}
     config = hf.InternVLConfig(
         vision_config=hf.InternVLVisionConfig(**sizes),
-        text_config=text(**TEXT | more, vocab_size=len(tokenizer)),
+        text_config=hf.Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
     )  # fmt: skip
     images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)
@@ -366,14 +365,6 @@ def save_unknown(folder: Path) -> None:
     real_processor("llava", known).save_pretrained(folder)
 
 
-def tiny_other() -> VisionLanguageModel:
-    """A family that has no adapter: LLaVA-1.5's model, known by its processor alone."""
-    known = tiny_llava15()
-    return OTHERS.adapter(
-        known.model, known.tokenizer, real_processor("llava", known), "tiny-other"
-    )
-
-
 PIXTRAL = (
     "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'user' -%}[INST]"
     "{%- for part in m['content'] -%}{{ '[IMG]' if part['type'] == 'image' else part['text'] }}"
@@ -383,7 +374,7 @@ PIXTRAL = (
 
 
 def tiny_pixtral() -> VisionLanguageModel:
-    """Without an adapter, too: pictures in their own shape, with a token behind each row."""
+    """A family without an adapter: pictures in their own shape, with a token behind each row."""
     tokenizer = byte_tokenizer(["<s>", "</s>", "[INST]", "[/INST]", "[IMG]", *ROWS], "</s>")
     tokenizer.chat_template, tokenizer.bos_token = PIXTRAL, "<s>"
     config = hf.Mistral3Config(

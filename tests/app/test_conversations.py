@@ -13,16 +13,13 @@ from rotatek.errors import ConversationGone
 from rotatek.inputs.limits import Limits
 from rotatek.methods.columns import titled
 from rotatek.methods.settings import Settings
-from rotatek.page.ask import answers
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.build import Presence
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
 from rotatek.service.run import Run
 from rotatek.service.service import Service
-from tests.fixtures import present
 from tests.served import service_of
-from viz.theme import size
 
 COLUMNS = titled(Settings.of(tokens="fastv", keep_tokens=0.5), [Settings.of(channels="think")])
 
@@ -42,22 +39,6 @@ def first(place: Service, image: Image.Image, session: str = "visitor", tokens: 
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, tokens, session, talk=True)
     assert run.goes_on
     return run
-
-
-def test_a_follow_up_goes_on_and_shows_the_whole_conversation(
-    place: Service, image: Image.Image
-) -> None:
-    run = first(place, image)
-    *_, later = place.follow(run, "And <b>then</b>?", 4, "visitor")
-    assert later.previous is run and later.trace is run.trace and later.goes_on
-    html = "".join(answers.cards(later, on_cpu=False).values())
-    assert html.count("Which?") == len(COLUMNS) == html.count("And &lt;b&gt;then&lt;/b&gt;?")
-    assert "<b>then" not in html and html.count("question only") == len(COLUMNS)
-    for title, column in later.columns.items():
-        before = present(run.columns[title].finished).metrics
-        after = present(column.finished).metrics
-        assert after["kv_bytes"] > before["kv_bytes"] and size(after["kv_bytes"]) in html
-    assert len(place.conversations) == 1
 
 
 def test_nobody_else_and_no_older_answer_gets_the_caches(

@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from rotatek.errors import SettingError
 from rotatek.inputs.request import open_image
@@ -18,7 +17,6 @@ from rotatek.page import export
 from rotatek.page.ask.answers import cards
 from rotatek.page.export import ExportEvents
 from rotatek.page.page_context import PageContext
-from rotatek.page.settings import settings_of, values_of
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run
 from rotatek.service.service import Service
@@ -77,26 +75,6 @@ def test_file_and_program_give_the_same_answers(
             assert sum(said["kv_bytes_by_part"].values()) == size
             assert said["sampling"] == sampling
             assert Settings.from_dict(said["settings"]) == column.settings
-
-
-def test_a_link_restores_the_page(pocket: PageContext) -> None:
-    links, image = ExportEvents(pocket), open_image(pocket.examples[2].image)
-    asked = {"question": "What & why?", "model": "pocket", "max_new_tokens": 64, "times": 12}
-    form = values_of(CHOSEN)
-    sent = json.loads(
-        links.share(image=image, **asked, others=["think", "full"], what_if=["only:1.0"], **form)[
-            "sent"
-        ]
-    )
-    assert "Your own image" not in sent["said"] and len(sent["query"]) < 400
-    shown = links.restore("?" + sent["query"] + "&__theme=dark")
-    assert shown["image"] == str(pocket.examples[2].image) and shown["preset"] is None
-    assert {name: shown[name] for name in asked} == asked
-    assert shown["others"] == ["think", "full"] and settings_of(shown) == CHOSEN
-    assert shown["what_if"]["value"] == ["only:1.0"]
-    assert "Press Ask for their answers" in shown["status"]
-    own = links.share(image=Image.new("RGB", (40, 50)), **asked, **form)["sent"]
-    assert "Your own image is not part of it" in own and "image=" not in own
 
 
 @pytest.mark.parametrize(

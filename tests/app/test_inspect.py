@@ -156,29 +156,6 @@ def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
     assert whole.method == view.method  # the rotation, as its own widgets have it
 
 
-def test_heads_that_did_the_harm(service: Service, run: Run) -> None:
-    """Layer by layer, once for each width; the worst have buttons."""
-    asked = Asked(HeadEvents(PageContext(service)), run)
-    first, *grown, last = asked.measure()
-    assert not first["measure"]["interactive"] and first["damage_stop"]["interactive"]
-    layers, heads = present(run.trace).shape
-    assert [f"{2 * n} of 8 heads" in shown["damage_said"] for n, shown in enumerate(grown, 1)] == [
-        True
-    ] * (layers - 1)
-    assert last["measure"]["interactive"] and last["damage_said"].count("data-head") == 5
-    shares = np.array(figures(last["drawn"])["map"]["data"][0]["text"], dtype=float)
-    assert shares.shape == (heads, layers) and shares.sum() == pytest.approx(100, abs=5)
-    view = present(events.view_of(run, (0, 0, 0), form()))
-    (known,) = asked.measure()
-    assert known["damage_said"] == heads_summary(view.damage, 16)
-    assert len(asked.measure(keep_channels=0.75)) > 1  # another width
-    (hidden,) = asked.measure("energy")
-    assert not hidden["damage_row"]["visible"]
-    again = replace(run, memory={})
-    again.recall(run)
-    assert replace(view, run=again).damage is view.damage
-
-
 def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: Run) -> None:
     fresh, events_ = replace(run, memory={}), HeadEvents(PageContext(service))
     for shown in events_.measure(fresh, "damage", 0, 0, session="me", **form()):

@@ -1,6 +1,5 @@
 """Texts of the page; failures leave nothing behind; what stands beside an answer."""
 
-import threading
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -25,6 +24,7 @@ from rotatek.page.settings import values_of
 from rotatek.service.model_list import Model, load_examples, models_on_offer
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
+from tests.fixtures import at_once
 from tests.served import service_of
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
@@ -110,11 +110,7 @@ def test_models_load_once_even_when_many_ask(service: Service) -> None:
         return Engine(vlm)
 
     crowd = Service([Model("tiny", "Tiny", "where")], make)
-    threads = [threading.Thread(target=crowd.engine, args=("tiny",)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([lambda: crowd.engine("tiny")] * 4)
     assert built == ["where"]
 
 

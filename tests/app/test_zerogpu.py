@@ -122,20 +122,15 @@ def test_a_closed_generator_frees_the_worker_for_the_next_visitor(
     assert set(said(list(engine.compare(request_, COLUMNS, engine.flag())))) == set(COLUMNS)
 
 
-def test_a_failure_in_the_worker_is_a_sentence(
-    engine: zerogpu.LentEngine, request_: Request
-) -> None:
-    wrong = {"x": Settings.of(calibration="nowhere.safetensors")}
-    (event,) = engine.compare(request_, wrong, engine.flag())
-    assert isinstance(event, Failed) and errors.CalibrationUnusable.sentence in event.message
-    assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
-
-
-@pytest.mark.parametrize("reason", ["quota", "killed"])
-def test_no_gpu_or_a_killed_worker_is_a_sentence(
+@pytest.mark.parametrize("reason", ["quota", "killed", "settings"])
+def test_no_gpu_a_killed_worker_and_a_failure_in_it_are_sentences(
     reason: str, engine: zerogpu.LentEngine, request_: Request, spaces: Spaces
 ) -> None:
-    if reason == "quota":
+    kind: type[errors.UserError] = errors.GpuNotLent
+    if reason == "settings":
+        kind, wrong = errors.CalibrationUnusable, Settings.of(calibration="nowhere.safetensors")
+        events = list(engine.compare(request_, {"x": wrong}, engine.flag()))
+    elif reason == "quota":
         spaces.refuse = "You have exceeded your GPU quota. <a href='https://example.org'>More</a>"
         events = list(engine.compare(request_, COLUMNS, engine.flag()))
     else:
@@ -145,7 +140,7 @@ def test_no_gpu_or_a_killed_worker_is_a_sentence(
             if len(events) == 1:
                 os.kill(spaces.workers[0].process.pid, signal.SIGKILL)
     assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, errors.GpuNotLent)
+    assert isinstance(events[-1].error, kind)
     spaces.refuse = ""
     assert said(list(engine.compare(request_, COLUMNS, engine.flag())))
 

@@ -21,22 +21,16 @@ VALUES = st.recursive(
     max_leaves=6,
 )  # fmt: skip
 ADDRESSES = st.sampled_from([ADDRESS, ADDRESS.replace(";base64", ""), "data:,x", "http://x/"])
-PARTS = VALUES | st.fixed_dictionaries({
-    "type": st.sampled_from(["text", "text", "image_url", "file", "refusal", "input_text"]),
-}, optional={
-    "text": WORDS, "refusal": WORDS, "detail": WORDS,
-    "image_url": ADDRESSES | st.fixed_dictionaries({"url": ADDRESSES}, optional={"detail": WORDS}),
-    "file": st.fixed_dictionaries({"file_data": ADDRESSES | VALUES}, optional={"filename": WORDS}),
-})  # fmt: skip
-CALLS = st.lists(
-    st.fixed_dictionaries({"id": WORDS, "function": st.dictionaries(WORDS, VALUES)}) | VALUES,
-    max_size=2,
+FILES = ADDRESSES | st.dictionaries(st.sampled_from(["url", "file_data", "detail"]), ADDRESSES)
+KINDS = st.sampled_from(["text", "image_url", "file", "refusal", "input_text"])
+PARTS = VALUES | st.fixed_dictionaries(
+    {"type": KINDS}, optional={"text": WORDS, "image_url": FILES, "file": FILES, "refusal": WORDS}
 )
 ROLES = st.sampled_from(["system", "developer", "user", "user", "assistant", "tool", "critic"])
 MESSAGES = st.lists(
     st.fixed_dictionaries(
         {"role": ROLES, "content": WORDS | st.lists(PARTS, max_size=4) | st.none()},
-        optional={"name": VALUES, "tool_calls": CALLS, "tool_call_id": VALUES, "x": VALUES},
+        optional={"name": VALUES, "tool_calls": VALUES, "tool_call_id": VALUES, "x": VALUES},
     ),
     max_size=5,
 )

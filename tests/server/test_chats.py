@@ -20,7 +20,7 @@ from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp
-from tests.families import EVERY, tiny_other
+from tests.families import EVERY, tiny_pixtral
 from tests.fixtures import Picture
 from tests.server.conftest import (
     ask,
@@ -222,10 +222,10 @@ def test_keys_keep_caches_and_pictures_apart(vlm: VisionLanguageModel, picture: 
 # -- chats without a picture --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["qwen3_5", "other"])
+@pytest.mark.parametrize("family", ["qwen3_5", "pixtral"])
 def test_an_answer_to_texts_is_the_models_own(family: str) -> None:
     """Greedy tokens of every family are those of transformers' `generate` on the same ids."""
-    vlm = tiny_other() if family == "other" else EVERY[family]()
+    vlm = tiny_pixtral() if family == "pixtral" else EVERY[family]()
     turns = ("system", "Be brief."), ("user", "What is a cache?"), ("assistant", "A store.")
     chat = [Message(role, (words,)) for role, words in (*turns, ("user", "Of what?"))]  # type: ignore[arg-type]
     request = make_chat([], chat, 6)

@@ -76,20 +76,6 @@ def test_several_answers(client: openai.OpenAI, picture: Picture) -> None:
     assert len(set(texts(equal))) == 1, "greedy answers are equal"
 
 
-def test_each_of_several_answers_has_its_own_end(client: openai.OpenAI, picture: Picture) -> None:
-    """A text that ends one of them ends no other."""
-    messages, own = asked(picture(seed=5)), {"temperature": 2.0, "seed": 8, "max_tokens": 30}
-    whole = texts(ask(client, messages, n=3, **own))
-    stop = next(c for c in whole[1][1:] if c.isprintable() and c not in whole[0])
-    cut = ask(client, messages, n=3, stop=stop, **own)
-    assert texts(cut) == [text.split(stop)[0] for text in whole]
-    reasons = [choice.finish_reason for choice in cut.choices]
-    assert reasons[1] == "stop"
-    told = streamed(ask(client, messages, n=3, stop=stop, stream=True, **own))
-    assert [one.text for one in told] == texts(cut)
-    assert [one.reason for one in told] == reasons
-
-
 @pytest.mark.parametrize("own", [{}, {"temperature": 1.0, "seed": 2}], ids=["greedy", "drawn"])
 def test_log_probabilities_stand_beside_the_text(
     client: openai.OpenAI, picture: Picture, own: dict[str, Any]

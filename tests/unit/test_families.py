@@ -30,7 +30,6 @@ from tests.families import (
     real_processor,
     save_known,
     save_unknown,
-    tiny_other,
     tiny_pixtral,
 )
 from tests.fixtures import Picture, inputs_of
@@ -42,9 +41,8 @@ QUESTION = "What is the total?"
 NEW = 8
 
 
-STRANGERS = {"other": tiny_other, "pixtral": tiny_pixtral}  # without an adapter
-EACH = {**EVERY, **STRANGERS}
-WITHOUT_OVERLAY = ("other",)
+STRANGER = "pixtral"  # without an adapter
+EACH = {**EVERY, STRANGER: tiny_pixtral}
 NESTED = ("gemma3", "gemma4", "smolvlm", "idefics3")  # processors that want a list a prompt
 
 
@@ -74,7 +72,7 @@ def processed(
     vlm.tokenizer.pad_token = vlm.tokenizer.pad_token or vlm.tokenizer.eos_token
     padding = {"padding": True, "padding_side": "left"} if len(texts) > 1 else {}
     given = [[image] for image in images] if family in NESTED else images
-    processor = vlm.images if family in STRANGERS else real_processor(family, vlm)
+    processor = vlm.images if family == STRANGER else real_processor(family, vlm)
     inputs = dict(processor(images=given, text=texts, return_tensors="pt", **padding))
     inputs.pop("batch_num_images", None)  # a picture a prompt: the model's own default
     return inputs
@@ -94,11 +92,11 @@ def test_the_prompt_is_the_processors(
         covered = sum(
             len(set(g.tokens or range(g.rows * g.columns)) - {-1}) for g in prompt.pixels.grids
         )
-        assert family in WITHOUT_OVERLAY or covered == prompt.visual_tokens
+        assert covered == prompt.visual_tokens
 
 
 # Templates that would make an answer of a system message, or have no such turn.
-NO_SYSTEM = ("gemma3", "llava", "other", "pixtral")
+NO_SYSTEM = ("gemma3", "llava", "pixtral")
 
 
 def as_stock(message: Message) -> dict[str, Any]:
@@ -130,7 +128,7 @@ def test_parts_stand_where_the_processor_puts_them(
         tokenize=False, add_generation_prompt=True,
     )  # fmt: skip
     given = [images] if family in NESTED else images
-    processor = vlm.images if family in STRANGERS else real_processor(family, vlm)
+    processor = vlm.images if family == STRANGER else real_processor(family, vlm)
     out = processor(images=given, text=[text], return_tensors="pt")
     wanted = torch.as_tensor(out["input_ids"])[0].tolist()
     prompt = vlm.prompt(make_chat(images, chat, 8))
@@ -138,7 +136,7 @@ def test_parts_stand_where_the_processor_puts_them(
     if family == "llava_onevision":  # several pictures keep their tiles here
         wanted, found = ([i for i in ids if i not in vlm.visual_ids] for ids in (wanted, found))
     assert found == wanted
-    assert family in WITHOUT_OVERLAY or {g.picture for g in prompt.pixels.grids} == {0, 1, 2}
+    assert {g.picture for g in prompt.pixels.grids} == {0, 1, 2}
     first_ones = make_request(images, "First:\nSecond:\nWhich is larger?\n" + QUESTION)
     assert prompt.visual_tokens == vlm.prompt(first_ones).visual_tokens
 
@@ -211,7 +209,7 @@ def test_tokens_can_be_dropped_before_the_language_model(
 ) -> None:
     settings = Settings.of(tokens="visionzip", keep_tokens=0.5, keep_channels=0.5)
     request = make_request(picture(100, 60), QUESTION, NEW)
-    if family in STRANGERS:
+    if family == STRANGER:
         events = Engine(vlm).compare(request, {"zip": settings})
         (failed,) = [event for event in events if isinstance(event, Failed)]
         assert "Choose a pruner that acts inside it" in failed.message

@@ -5,7 +5,6 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,24 +18,15 @@ from rotatek.methods.settings import Settings
 from tests.tiny import tiny_qwen
 
 
-@dataclass
-class Instance:
-    """lmms-eval's request: its arguments are all that matters here."""
-
-    args: tuple[Any, ...]
-
-
 class Base:
     """lmms-eval's model: a rank, a cache hook, the tasks' data."""
 
+    rank = _rank = 0
+    _world_size = 1
+
     def __init__(self) -> None:
-        self._rank, self._world_size = 0, 1
         self.task_dict: dict[str, Any] = {}
         self.cache_hook = types.SimpleNamespace(add_partial=lambda *_: None)
-
-    @property
-    def rank(self) -> int:
-        return self._rank
 
 
 @pytest.fixture
@@ -45,7 +35,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     parts: dict[str, dict[str, object]] = {
         "lmms_eval": {},
         "lmms_eval.api": {},
-        "lmms_eval.api.instance": {"Instance": Instance},
+        "lmms_eval.api.instance": {"Instance": types.SimpleNamespace},
         "lmms_eval.api.model": {"lmms": Base},
         "lmms_eval.models": {},
         "lmms_eval.models.registry_v2": {"ModelManifest": types.SimpleNamespace},
@@ -64,11 +54,14 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
         sys.modules.pop(f"rotatek.evaluation.{name}", None)
 
 
-def instances(model: Any, docs: list[dict[str, Any]], **options: Any) -> list[Instance]:
+def instances(model: Any, docs: list[dict[str, Any]], **options: Any) -> list[Any]:
+    """lmms-eval's requests, of which their arguments are all that matters here."""
     model.task_dict = {"task": {"test": docs}}
     given = {"max_new_tokens": 5, **options}
     return [
-        Instance((doc["question"], given, lambda doc: [doc["image"]], n, "task", "test"))
+        types.SimpleNamespace(
+            args=(doc["question"], given, lambda doc: [doc["image"]], n, "task", "test")
+        )
         for n, doc in enumerate(docs)
     ]
 

@@ -253,11 +253,6 @@ def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image
 # -- weights by general questions, which are read behind a prompt and leave nothing but weights --
 
 EXACT = Settings.of(keep_channels=1.0, weighting="general")
-WEIGHED: dict[str, dict[str, Any]] = {
-    "channels": {"keep_channels": 0.25},
-    "bits": {"smaller": 8},
-    "fewer tokens": {"tokens": "fastv", "keep_tokens": 0.4, "smaller": 4},
-}
 
 
 def filled(
@@ -283,20 +278,3 @@ def test_both_answers_are_exact_where_nothing_is_compressed(
     turn = turn_of(vlm, "and why?").ids
     again, expected = (feed(vlm, turn, position, cache)[0] for cache in (own, plain))
     torch.testing.assert_close(again, expected, atol=5e-4, rtol=5e-4)
-
-
-@pytest.mark.parametrize("form", WEIGHED)
-def test_they_weigh_and_leave_no_token(form: str, picture: fixtures.Picture) -> None:
-    vlm = tiny_qwen()
-    with_them, plain = (
-        filled(vlm, picture, Settings.of(**WEIGHED[form], weighting=weighting))[0]
-        for weighting in ("general", "paper")
-    )
-    assert with_them.get_seq_length() == plain.get_seq_length()
-    assert with_them.bytes().parts["text"] == plain.bytes().parts["text"]
-    held = [dict(cache.tensors()) for cache in (with_them, plain)]
-    assert any(
-        one.shape != held[1][name].shape or not torch.equal(one, held[1][name])
-        for name, one in held[0].items()
-        if name in held[1]
-    )
