@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .merge import merge_kernel
-from .packed_attention import Compiled, digits_kernel
+from .packed_attention import digits_kernel
 from .plan import device_facts, padded, power_of_two, unit
 from .planes import TILE, Planes
 from .reference import WIDEST_HEAD, Packed, Text, Unsupported
@@ -199,17 +199,19 @@ def _launch(
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits)
+    (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G = Hq // Hkv
-    compiled = Compiled(
-        max(8, power_of_two(G)), d, padded(d), *blocks(key_slots), *blocks(value_slots),
-        config.tiles, TYPES[q.dtype], config.block_m, config.stages, splits == 1, early, arch == 0,
-    )  # fmt: skip
     digits_kernel[splits, B * T * Hkv](
-        q, visual.lengths, _tensors(keys), _tensors(values), visual.mean, visual.value_mean,
-        tuple(text), partials, (*q.stride()[:2], q.stride(2) if T > 1 else 0),
-        (*text.keys.stride()[:3], *text.values.stride()[:3]),
-        N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E, compiled,
-        num_warps=config.warps, **extra,
+        q, visual.lengths, *_tensors(keys), *_tensors(values),
+        text.keys, text.values, text.lengths,
+        visual.mean, visual.value_mean, *partials,
+        *q.stride()[:2], q.stride(2) if T > 1 else 0,
+        *text.keys.stride()[:3], *text.values.stride()[:3],
+        N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
+        GP=max(8, power_of_two(G)), D=d, DP=padded(d),
+        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
+        TT=TYPES[q.dtype], BLOCK_M=config.block_m, STAGES=config.stages,
+        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
         merge_joined(out, out, partials, early)

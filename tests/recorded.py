@@ -44,11 +44,8 @@ class RecordedGraph:
     """Replaces `torch.cuda.CUDAGraph`, as `rotatek.cache.step_graph.capture` makes it; without
     `work`, as its `GraphMemory` begins it."""
 
-    made: list["RecordedGraph"] = []
-
     def __init__(self, device: torch.device, work: Callable[[], None] | None = None) -> None:
         self.replays = 0
-        RecordedGraph.made.append(self)
         self._ending, self._recorder = ExitStack(), _Recorder()
         self._ending.enter_context(self._recorder)
         patch = self._ending.enter_context(pytest.MonkeyPatch.context())

@@ -19,21 +19,6 @@ def drawn(width: int, height: int, kind: str = "PNG") -> bytes:
     return file.getvalue()
 
 
-def ledger() -> bytes:
-    """A table whose transcription takes hundreds of tokens, as a PNG file."""
-    image = Image.new("RGB", (560, 448), "white")
-    pen = ImageDraw.Draw(image)
-    for row in range(12):
-        cells = (
-            ("City", "Units", "Price") if row == 0 else (f"Town {row}", f"{37 * row}", f"{row}.50")
-        )
-        for column, cell in enumerate(cells):
-            pen.text((30 + 170 * column, 16 + 35 * row), cell, "#111111", font_size=22)
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
 def upload(page: Page, data: bytes, name: str = "sign.png") -> None:
     """Put a file into the image box, in place of the one that is there."""
     page.locator("#image button[aria-label='Remove Image']").click()
@@ -72,6 +57,19 @@ def ask(page: Page, question: str) -> float:
             page.wait_for_function("() => seen.busy", timeout=wait_ms)
             break
     return answered(page)
+
+
+def begin_long(page: Page, tokens: int) -> None:
+    """Ask for all of a page's text, and wait until the first word is there."""
+    page.locator("#examples .thumbnail-item").nth(5).click()
+    expect(page.locator("#suggestions label").first).to_contain_text("Transcribe")
+    open_drawer(page, "more")
+    page.locator("#length input[type=number]").fill(str(tokens))
+    page.locator("#length input[type=number]").blur()
+    page.locator("#question textarea").fill("Transcribe the page as Markdown.")
+    watch(page)
+    page.locator("#ask").click()
+    page.wait_for_function("() => seen.word")
 
 
 def plot_data(page: Page, name: str) -> str:

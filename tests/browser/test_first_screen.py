@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import DONE, ask, open_drawer, page_width, press, watch
+from tests.browser.steps import DONE, ask, begin_long, page_width, press
 from tests.fixtures import Shoot, Visit, present
 
 pytestmark = pytest.mark.browser
@@ -78,15 +78,7 @@ def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit, shoot: Shoot
 
 def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
     page = visit(1280, 720)
-    page.locator("#examples .thumbnail-item").nth(5).click()
-    expect(page.locator("#suggestions label").first).to_contain_text("Transcribe")
-    open_drawer(page, "more")
-    page.locator("#length input[type=number]").fill("64")
-    page.locator("#length input[type=number]").blur()
-    page.locator("#question textarea").fill("Transcribe the page as Markdown.")
-    watch(page)
-    page.locator("#ask").click()
-    page.wait_for_function("() => seen.word")
+    begin_long(page, 64)
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     for _ in range(4):

@@ -9,14 +9,13 @@ from playwright.sync_api import Position, expect
 from tests.browser.steps import (
     DONE,
     ask,
+    begin_long,
     changes,
     drawn,
-    ledger,
     open_drawer,
     plot_data,
     press,
     upload,
-    watch,
 )
 from tests.fixtures import Shoot, Visit, present
 
@@ -97,15 +96,7 @@ def test_a_cell_of_the_map_can_be_chosen(visit: Visit) -> None:
 @pytest.mark.alone
 def test_stop_ends_a_long_answer_at_once(visit: Visit) -> None:
     page = visit()
-    upload(page, ledger())
-    expect(page.locator("#tokens-reading")).to_contain_text("of 320 tokens")
-    open_drawer(page, "more")
-    page.locator("#length input[type=number]").fill("1024")
-    page.locator("#length input[type=number]").blur()
-    page.locator("#question textarea").fill("Transcribe the table as Markdown.")
-    watch(page)
-    page.locator("#ask").click()
-    page.wait_for_function("() => seen.word")
+    begin_long(page, 1024)
     page.locator("#stop").click()
     started = time.monotonic()
     expect(page.locator("#ask")).to_be_enabled()

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -177,18 +178,6 @@ def test_a_lost_accelerator_turns_health_red(
     assert not engine.health().able
 
 
-class StopAfter(threading.Event):
-    """A flag that is set after it has been read `looks` times."""
-
-    def __init__(self, looks: int) -> None:
-        super().__init__()
-        self.looks = looks
-
-    def is_set(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
-
-
 @pytest.mark.parametrize(
     ("tokens", "looks"), [(0, None), (4, None), (None, 0), (None, 6)],
     ids=["left before", "left later", "stopped in the tower", "stopped in the decoder"],
@@ -199,7 +188,9 @@ def test_who_leaves_or_stops_frees_everything(
     """The generator is dropped after some tokens, as when a tab is closed; or a flag is set in the
     vision tower (3 blocks) or in the decoder (4 layers): then there is no token."""
     others = caches_held()  # of tests before, in this worker
-    events = engine.compare(request_, COLUMNS, None if looks is None else StopAfter(looks))
+    stop = mock.Mock()  # a flag that is set after it has been read so often
+    stop.is_set.side_effect = chain([False] * (looks or 0), repeat(looks is not None))
+    events = engine.compare(request_, COLUMNS, stop)
     seen = 0
     for event in events:
         seen += isinstance(event, Token)
@@ -212,10 +203,10 @@ def test_who_leaves_or_stops_frees_everything(
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
-def ask(folder: Path, image: Path, *words: str, tokens: int = 4, **options: Any) -> list[str]:
-    """A command line for a fresh process."""
-    base = [sys.executable, "-m", "rotatek", "ask", str(image), "What is it?"]
-    return [*base, "--model", str(folder), "--max-new-tokens", str(tokens), *words]
+def ask(folder: Path, image: Path, *words: str) -> list[str]:
+    """The words of a command line."""
+    given = ["--model", str(folder), "--max-new-tokens", "4"]
+    return ["ask", str(image), "What is it?", *given, *words]
 
 
 @pytest.fixture
@@ -230,7 +221,7 @@ def test_without_triton(folder: Path, image: Path) -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "from rotatek.__main__ import main\n"
-        f"sys.exit(main({ask(folder, image, '--json')[3:]!r}))"
+        f"sys.exit(main({ask(folder, image, '--json')!r}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
@@ -245,7 +236,7 @@ def test_without_a_gpu(
     device: str, said: str, folder: Path, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Asking for a device that is not there is refused in a sentence."""
-    assert command.main(ask(folder, image, "--device", device)[3:]) == 2
+    assert command.main(ask(folder, image, "--device", device)) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err and err.count("\n") == 1
 

@@ -166,11 +166,9 @@ class Launches:
         self.early: list[bool] = []
 
     def __getitem__(self, grid: Any) -> Any:
-        def launch(*args: Any, **options: Any) -> None:
-            early = options["PDL"] if "PDL" in options else args[-1].PDL
-            self.early.append(early and options.get("launch_pdl", False))
-
-        return launch
+        return lambda *args, **kwargs: self.early.append(
+            bool(kwargs["PDL"]) and kwargs.get("launch_pdl", False)
+        )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from rotatek.methods.channels import ChannelMethod, LayerStates, Store, full_visual
+from rotatek.methods.channels.base import keep_option
 from rotatek.methods.options import choice, option
+from rotatek.methods.tokens import base
 from rotatek.methods.tokens.base import Attended, Stage, TokenPruner
 
 
@@ -23,10 +25,7 @@ class Loudest(ChannelMethod):
     summary: ClassVar[str] = "Keeps each head's loudest channels."
     colour: ClassVar[str] = "#7a4fb5"
 
-    keep: float = option(
-        0.25, "Channel sparsity", "share of each head's loudest Key channels that stays, in (0, 1]",
-        kind="fraction", key="keep_channels", place="main",
-    )  # fmt: skip
+    keep: float = keep_option("share of each head's loudest Key channels that stays, in (0, 1]")
     norm: str = choice(
         "two", "Norm of a channel", "the sum of a channel's numbers, or of their squares",
         [("one", "sum"), ("two", "sum of squares")], key="loudness_norm",
@@ -51,10 +50,7 @@ class Stride(TokenPruner):
     stage: ClassVar[Stage] = "decoder"
     colour: ClassVar[str] = "#a0552d"
 
-    keep: float = option(
-        1.0, "Token sparsity", "share of the visual tokens that stays, in (0, 1]", kind="fraction",
-        key="keep_tokens", place="main",
-    )  # fmt: skip
+    keep: float = base.keep_option()
     phase: float = option(
         0.5, "Where to begin", "where in the first stretch the first token is taken",
         kind="number", low=0.0, high=1.0, key="stride_phase",
@@ -64,6 +60,5 @@ class Stride(TokenPruner):
         """A token stays wherever the running share passes a whole number."""
         layout = seen.layout
         visual = layout.visual & layout.valid
-        place = (visual.cumsum(-1) * self.keep + self.phase * (1 - self.keep)).floor()
-        before = ((visual.cumsum(-1) - 1) * self.keep + self.phase * (1 - self.keep)).floor()
-        return torch.where(visual, place > before, layout.valid)
+        passed = visual.cumsum(-1) * self.keep + self.phase * (1 - self.keep)
+        return torch.where(visual, passed.floor() > (passed - self.keep).floor(), layout.valid)

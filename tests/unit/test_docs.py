@@ -17,8 +17,7 @@ from kernels.reference import Narrow
 from rotatek import Settings
 from rotatek.cli.main import parser_for
 from rotatek.evaluation import report
-from rotatek.methods.channels import CHANNELS, LayerStates
-from rotatek.methods.tokens import TOKENS
+from rotatek.methods.channels import LayerStates
 from rotatek.page.results import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,19 +126,6 @@ def test_python_parses_and_its_imports_resolve(name: str, code: str) -> None:
         if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "rotatek":
             module = import_module(str(node.module))
             assert all(hasattr(module, alias.name) for alias in node.names), name
-
-
-def test_every_option_is_in_the_table_of_options() -> None:
-    table = next(table for table in tables(GUIDE) if table[0][0] == "flat name")
-    rows = {cells[0].strip("`"): cells for cells in table}
-    for registry in (TOKENS, CHANNELS):
-        for key, owners in registry.options().items():
-            for method, option in owners:
-                if method not in registry.own.values():
-                    continue
-                _, of, field, _, takes = rows[key]
-                assert method.label in of and field == f"`{option.name}`"
-                assert all(f"`{value}`" in takes for value in option.values)
 
 
 def test_the_methods_that_are_written_out_work() -> None:

@@ -195,20 +195,3 @@ def test_every_column_reports_once_in_order_what_live_tensors_take(
             assert own["first_divergence"] == differs[0]
         marked = [e.index for e in tokens if e.column == name and e.divergent]
         assert marked[: len(differs)] == differs
-
-
-def test_what_goes_wrong_is_an_event(engine: Engine, picture: Picture) -> None:
-    unusable = Settings.of(calibration="nowhere.safetensors")
-    (event,) = engine.compare(_request(picture), {"x": unusable})
-    assert isinstance(event, Failed)
-    assert event.message == errors.CalibrationUnusable.sentence
-    assert type(event.error) is errors.CalibrationUnusable and event.error.__traceback__ is None
-
-    class Broken(Engine):
-        def _join(self, columns: object) -> None:
-            raise RuntimeError("/secret/path at 0xdeadbeef")
-
-    *_, event = Broken(engine.vlm).compare(_request(picture), {"x": Settings()})
-    assert isinstance(event, Failed)
-    assert "secret" not in event.message
-    assert "0x" not in event.message

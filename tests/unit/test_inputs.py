@@ -90,13 +90,6 @@ def wide_gif() -> bytes:
     return bytes(data)
 
 
-def scans(count: int) -> bytes:
-    photo = save(plain(2000, 2000), "JPEG", progressive=True)
-    first = photo.index(b"\xff\xda")
-    second = photo.index(b"\xff\xda", first + 2)
-    return photo[:second] + photo[first:second] * count + photo[second:]
-
-
 def run_length() -> bytes:
     data = bytearray(save(plain(64, 64, "L").convert("P"), "BMP"))
     data[30:34] = struct.pack("<I", 1)
@@ -111,34 +104,28 @@ def bomb() -> bytes:
 
 GOOD_PNG = save(plain())
 GOOD_JPEG = save(plain(200, 100), "JPEG")
-GOOD_WEBP = save(plain(200, 100), "WEBP")
 EVIL_ICC = GOOD_PNG[:33] + chunk(b"iCCP", b"x\0\0" + zlib.compress(b"\0" * 90_000_000))
 
 BAD_IMAGES: dict[str, tuple[object, type[errors.UserError]]] = {
     "nothing": (None, errors.ImageMissing),
     "zero length": (b"", errors.ImageMissing),
     "random bytes": (np.random.default_rng(0).bytes(4096), errors.NotAnImage),
-    "a number": (7, errors.NotAnImage),
     "a path as a string": ("/etc/hostname", errors.NotAnImage),
     "ICO": (save(plain(32, 32), "ICO"), errors.UnsupportedFormat),
     "PDF": (b"%PDF-1.7\n" + bytes(60), errors.UnsupportedFormat),
     "a film": (b"\0\0\0\x20ftypisom" + bytes(60), errors.UnsupportedFormat),
     "SVG": (b"\n  <svg xmlns='http://www.w3.org/2000/svg'/>", errors.UnsupportedFormat),
-    "PNG signature only": (GOOD_PNG[:8], errors.ImageDamaged),
     "PNG cut in half": (GOOD_PNG[: len(GOOD_PNG) // 2], errors.ImageDamaged),
     "PNG with a broken checksum": (broken_checksum(), errors.ImageDamaged),
     "PNG with too little data": (png(64, 64, data=b"\0" * 100), errors.ImageDamaged),
-    "JPEG cut in half": (GOOD_JPEG[: len(GOOD_JPEG) // 2], errors.ImageDamaged),
     "JPEG of fill bytes": (b"\xff\xd8" + b"\xff" * 100_000, errors.ImageDamaged),
     "JPEG with 3,000 scans": (jpeg_claiming(6000, 6000, 3000), errors.ImageTooComplex),
-    "WebP cut in half": (GOOD_WEBP[: len(GOOD_WEBP) // 2], errors.ImageDamaged),
     "11 MB": (GOOD_PNG[:33] + chunk(b"IDAT", bytes(11_000_000)), errors.ImageTooLarge),
     "31 MB, most of it behind the picture": (GOOD_PNG + bytes(31_000_000), errors.ImageTooLarge),
     "PNG of 2^31 squared": (png(2**31 - 1, 2**31 - 1), errors.ImageTooManyPixels),
     "JPEG of 4,295 megapixels": (jpeg_claiming(65_535, 65_535), errors.ImageTooManyPixels),
     "WebP of 268 megapixels": (animation(16_383), errors.ImageTooManyPixels),
     "GIF whose picture reaches beyond its screen": (wide_gif(), errors.ImageTooManyPixels),
-    "progressive JPEG with 300 scans more": (scans(300), errors.ImageTooComplex),
     "run-length BMP of 2 MB": (run_length(), errors.ImageTooComplex),
     "TIFF that names a megabyte 4,000 times": (bomb(), errors.ImageTooComplex),
     "PNG with a profile of 90 MB": (EVIL_ICC + GOOD_PNG[33:], errors.ImageDamaged),
@@ -146,8 +133,6 @@ BAD_IMAGES: dict[str, tuple[object, type[errors.UserError]]] = {
     "101 to 1": (save(plain(1616, 16)), errors.ImageTooNarrow),
     "a path to nothing": (Path("no/such/file.png"), errors.FileUnreadable),
     "a folder": (Path("."), errors.FileUnreadable),
-    "an endless device": (Path(os.devnull), errors.FileUnreadable),
-    "a tiny Pillow image": (plain(10, 10), errors.ImageTooSmall),
     "a floating-point Pillow image": (plain(40, 40, "F"), errors.UnsupportedFormat),
 }
 

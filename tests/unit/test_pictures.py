@@ -191,16 +191,6 @@ def test_the_folder_is_bounded_too(
     assert bound.counts["left_folder"] == 1 and bound.find(second.name) is None
 
 
-def test_threads_ask_the_same_picture(engine: Engine, shown: list[Image.Image]) -> None:
-    pictures = Pictures(engine, BITS)
-    names = [pictures.add(image) for image in shown]
-    asks = [partial(pictures.ask, names, q, 8) for q in ("what?", "how many are there?")]
-    wanted = [[answer.text for answer in ask()] for ask in asks]
-    found = fixtures.at_once([*asks, *asks])
-    assert [[answer.text for answer in one] for one in found] == [*wanted, *wanted]
-    assert engine.scheduler.running == 0
-
-
 def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
     small = Engine(engine.vlm, limits=Limits(max_prompt_tokens=400))
     pictures = Pictures(small, BITS)

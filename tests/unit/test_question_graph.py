@@ -219,28 +219,6 @@ def test_what_is_done_to_modules_is_seen(
     assert len(recorded) == 4 * once and replays(recorded) == done
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
-def test_adapters_that_are_attached_later_can_be_switched(
-    vlm: VisionLanguageModel, cache: RotateKCache, recorded: list[RecordedGraph]
-) -> None:
-    peft = pytest.importorskip("peft")
-    ids, once = words(20, 2), len(recorded)
-    bare = asked(vlm, [cache], ids)[0]
-    parts = r".*language_model.*\.(q_proj|down_proj)"
-    config = peft.LoraConfig(r=4, target_modules=parts, init_lora_weights=False)
-    wrapped = peft.get_peft_model(vlm.model, config).eval()
-    adapted = asked(vlm, [cache], ids)[0]
-    assert not torch.allclose(adapted, bare, atol=1e-3)
-    check_same(vlm, [cache], ids)
-    with wrapped.disable_adapter():
-        torch.testing.assert_close(asked(vlm, [cache], ids)[0], bare, atol=1e-4, rtol=1e-4)
-    check_same(vlm, [cache], ids)
-    assert len(recorded) == once
-    wrapped.merge_and_unload()
-    check_same(vlm, [cache], ids)
-    assert len(recorded) == 2 * once
-
-
 def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exception) -> None:
     """Let some of the attention calls from here on fail, after the text has grown."""
     plain: Any = vars(prefill_layer)["attend"]

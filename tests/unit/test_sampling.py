@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from transformers.generation import logits_process as theirs
 
-from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
-from rotatek.engine.events import Failed, Finished, Token
+from rotatek.engine.events import Failed, Token
 from rotatek.engine.token_choice import RowChoice, chosen, warped
 from rotatek.errors import SchemaBroken
 from rotatek.inputs.request import Request, make_request
@@ -127,25 +126,6 @@ def test_a_crowd_changes_no_answer(
     assert engine.state().tokens > 2 * engine.state().steps
     said = {str(answers) for answers in alone}
     assert len(said) > 4, "chance has a part in them, and pictures are three"
-
-
-def test_a_further_question_draws_too(qwen: VisionLanguageModel, picture: Picture) -> None:
-    own = Sampling(temperature=1.0, seed=5, repetition_penalty=1.1)
-
-    def talk(second: Sampling) -> list[list[int]]:
-        engine, conversation = Engine(qwen), Conversation()
-        columns = {"answer": BASELINE}
-        first = ids([*engine.compare(asked(picture, 3, own), columns, conversation=conversation)])
-        later = ids([*engine.follow(conversation, "And?", 10, sampling=second)])
-        conversation.close()
-        return [first["answer"], later["answer"]]
-
-    once = talk(own)
-    assert once == talk(own) and once[1] != talk(GREEDY)[1]
-    without = list(Engine(qwen).answer(asked(picture, 3, Sampling(temperature=1)), BASELINE))
-    told = next(e for e in without if isinstance(e, Finished)).metrics["sampling"]
-    repeated = Sampling(temperature=1, seed=told["seed"])
-    assert ids(without) == ids([*Engine(qwen).answer(asked(picture, 3, repeated), BASELINE)])
 
 
 class Breaks:

@@ -101,14 +101,6 @@ def finished(events: list[Event]) -> dict[str, Finished]:
     return {event.column: event for event in events if isinstance(event, Finished)}
 
 
-def test_what_follows_the_answer_is_not_recorded(engine: Engine, picture: Picture) -> None:
-    request = make_request(picture(112, 112), "Which?", 5)
-    done = finished(list(engine.compare(request, {"whole": BASELINE, "r": Settings()})))
-    (trace,) = [e.trace for e in done.values() if e.trace is not None]
-    assert len(trace.steps) <= 6 and trace.layers[0].answer.shape[0] == len(trace.steps) - 1
-    assert 0 < trace.nbytes < 4_000_000
-
-
 def test_weights_are_those_of_the_attention() -> None:
     """Values that name their token turn the attention's output into its weights."""
     torch.manual_seed(0)
