@@ -1,24 +1,38 @@
-"""`generate` with replayed steps says what it says without them; on the CPU, recorded steps."""
+"""Replayed steps and questions say what they say without graphs; on the CPU, recorded ones."""
 
 import gc
 import inspect
 import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
+from accelerate.hooks import ModelHook, add_hook_to_module
+from PIL import Image
+from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache import step_graph
+from rotatek.cache import pieces, prefill_layer, question_graph, step_graph
+from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek.engine.decode import feed
+from rotatek.engine.side_by_side import SideBySide
+from rotatek.errors import Stopped
 from rotatek.inputs.request import make_request
+from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
+from rotatek.pictures.reading import PictureReader
+from tests import fixtures
 from tests.families import EVERY
 from tests.fixtures import Picture, inputs_of
+from tests.recorded import RecordedGraph
 from tests.tiny import tiny_qwen
 
 pytestmark = pytest.mark.usefixtures("recorded")
@@ -26,7 +40,7 @@ NEW = 12
 
 
 @pytest.fixture(scope="module", params=["llava_next", "qwen3_5"])
-def vlm(request: pytest.FixtureRequest) -> VisionLanguageModel:
+def either(request: pytest.FixtureRequest) -> VisionLanguageModel:
     return EVERY[request.param]()
 
 
@@ -60,12 +74,12 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("questions", [("what is it?",), ("what is it?", "and the total, too?")])
 def test_replayed_steps_say_the_same(
-    vlm: VisionLanguageModel, picture: Picture, recorded: list, way: str, questions: tuple
+    either: VisionLanguageModel, picture: Picture, recorded: list, way: str, questions: tuple
 ) -> None:
-    inputs = given(vlm, picture, *questions)
-    wanted, plain = said(vlm, inputs, False, **WAYS[way])
+    inputs = given(either, picture, *questions)
+    wanted, plain = said(either, inputs, False, **WAYS[way])
     assert not recorded
-    found, cache = said(vlm, inputs, True, **WAYS[way])
+    found, cache = said(either, inputs, True, **WAYS[way])
     if way == "returned":
         pairs = zip(wanted.logits, found.logits, strict=True)
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in pairs)
@@ -136,3 +150,238 @@ def test_hooks_inside_a_model_see_every_step(
     del inner.forward
     assert seen == ["inner"] * NEW + ["all"] * NEW + ["code"] * NEW and len(recorded) == once
     assert torch.equal(said(qwen, inputs, True)[0], wanted) and len(recorded) == once + 1
+
+
+# -- questions to stored pictures by replayed pieces -------------------------------------------
+
+FORMS: dict[str, dict[str, Any]] = {
+    "channels": {"keep_channels": 0.25},
+    "bits": {"smaller": 8},
+    "fewer by head": {"tokens": "fastv", "keep_tokens": 0.4},
+}
+LENGTHS = (2, 16, 17, 61)
+
+
+def read(vlm: VisionLanguageModel, settings: Settings, *images: Image.Image) -> list[RotateKCache]:
+    reader, found = PictureReader(vlm, settings), []
+    for image in images:
+        shown = make_request(image, "?").images
+        found.append(reader.read(shown, reader.look(shown)))
+    return found
+
+
+def words(count: int, seed: int) -> Tensor:
+    return torch.randint(65, 90, (1, count), generator=torch.Generator().manual_seed(seed))
+
+
+def asked(
+    vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor
+) -> tuple[Tensor, list[RotateKCache]]:
+    """Logits behind a question, and the copies that have read it."""
+    copies = [cache.fork() for cache in caches]
+    position = torch.cat([cache.notes.next_position for cache in caches])
+    behind = copies[0] if len(copies) == 1 else SideBySide(copies)
+    return feed(vlm, ids.expand(len(copies), -1), position, behind)[0], copies
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QuestionGraphs, "ask", lambda *_: None)
+        yield
+
+
+def check_same(vlm: VisionLanguageModel, caches: list[RotateKCache], ids: Tensor) -> None:
+    """Replayed and launched: the logits, the caches, and a next token to each."""
+    with eager():
+        wanted, plain = asked(vlm, caches, ids)
+    found, copies = asked(vlm, caches, ids)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    for mine, other in zip(copies, plain, strict=True):
+        assert mine.get_seq_length() == other.get_seq_length()
+        assert mine.bytes().total == other.bytes().total
+        for layer, own in zip(key_layers(mine), key_layers(other), strict=True):
+            assert (layer.logical, layer.text.longest) == (own.logical, own.text.longest)
+            assert torch.equal(layer.text.lengths, own.text.lengths)
+            for held, one in zip(layer.text.opened()[:2], own.text.opened()[:2], strict=True):
+                torch.testing.assert_close(held, one, atol=1e-3, rtol=1e-3)
+        token = torch.tensor([[70]])
+        behind = mine.notes.next_position + ids.shape[1]
+        after = [feed(vlm, token, behind, cache)[0] for cache in (mine, other)]
+        torch.testing.assert_close(*after, atol=1e-3, rtol=1e-3)
+
+
+@pytest.fixture
+def vlm(recorded: list[RecordedGraph]) -> VisionLanguageModel:
+    """A model whose questions are replayed."""
+    return tiny_qwen()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_replayed_questions_say_the_same(
+    vlm: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph], form: str
+) -> None:
+    """Several lengths, over pictures of several sizes: one chain for each padded length."""
+    sizes = [(150, 120), (90, 200)]
+    images = [picture(*size, seed=seed) for seed, size in enumerate(sizes)]
+    caches = read(vlm, Settings.of(**FORMS[form]), *images)
+    recorded.clear()
+    for number, length in enumerate(LENGTHS):
+        for cache in caches:
+            check_same(vlm, [cache], words(length, number))
+    each = 1 + len(key_layers(caches[0]))
+    assert len(recorded) == each * len({padded(1, length) for length in LENGTHS})
+    assert all(graph.replays >= len(caches) for graph in recorded)
+
+
+@pytest.mark.parametrize("form", ["channels", "bits"])
+def test_several_pictures_in_a_pass(
+    vlm: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph], form: str
+) -> None:
+    images = [picture(90 + 30 * seed, 120, seed=seed) for seed in range(3)]
+    caches = read(vlm, Settings.of(**FORMS[form]), *images)
+    for count in (2, 3):
+        check_same(vlm, caches[:count], words(11, count))
+    assert len(recorded) >= 2 * (1 + len(key_layers(caches[0])))
+
+
+@pytest.mark.parametrize("family", EVERY)
+def test_every_family_is_replayed_or_launched(
+    family: str, picture: fixtures.Picture, recorded: list[RecordedGraph]
+) -> None:
+    vlm = EVERY[family]()
+    (cache,) = read(vlm, Settings.of(keep_channels=0.5), picture(150, 120, seed=1))
+    recorded.clear()
+    check_same(vlm, [cache], words(13, 1))
+    assert bool(recorded) == cache.only_grows
+
+
+def test_what_reads_the_length_of_a_cache_is_not_captured(
+    vlm: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
+) -> None:
+    """As models do that scale their queries by the position in the cache."""
+    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
+    norm, inner = vlm.model.get_decoder().layers[1].input_layernorm, pieces._Layer
+    lengths: list[int] = []
+    told = inner.get_mask_sizes
+
+    def spy(layer: Any, length: int) -> tuple[int, int]:
+        lengths.append(layer.logical)
+        return told(layer, length)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inner, "get_mask_sizes", spy)
+        plain = type(norm).forward
+        scaled = lambda one, x: plain(one, x) * (1 + (lengths or [0])[-1])  # noqa: E731
+        patch.setattr(type(norm), "forward", scaled)
+        recorded.clear()
+        position = cache.notes.next_position
+        feed(vlm, words(20, 1), position, cache.fork())
+    assert lengths and not recorded
+
+
+def test_what_is_watched_or_stopped_is_as_ever(
+    qwen: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
+) -> None:
+    (cache,) = read(qwen, Settings.of(smaller=8), picture(90, 120, seed=1))
+    ids, number = words(20, 1), len(recorded)
+    qwen.questions = QuestionGraphs()
+    with watched(AnswerAttentionRecorder.of(cache.plan.layers)):
+        asked(qwen, [cache], ids)
+    long = words(question_graph.LONGEST + 1, 1)
+    asked(qwen, [cache], long)
+    with torch.autocast("cpu", torch.bfloat16):
+        asked(qwen, [cache], ids)
+    hook = qwen.model.register_forward_hook(lambda *_: None)
+    asked(qwen, [cache], ids)
+    hook.remove()
+    assert len(recorded) == number
+    check_same(qwen, [cache], ids)
+
+    class Flag:
+        def is_set(self) -> bool:
+            return True
+
+    with stoppable(Flag()), pytest.raises(Stopped):  # type: ignore[arg-type]
+        asked(qwen, [cache], ids)
+
+
+@pytest.fixture
+def cache(vlm: VisionLanguageModel, picture: fixtures.Picture) -> RotateKCache:
+    """Of a picture, with a first question behind it that was captured."""
+    found = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))[0]
+    check_same(vlm, [found], words(20, 1))
+    return found
+
+
+def replays(recorded: list[RecordedGraph]) -> int:
+    """How often any graph was replayed."""
+    return sum(graph.replays for graph in recorded)
+
+
+def test_what_is_done_to_modules_is_seen(
+    vlm: VisionLanguageModel, cache: RotateKCache, recorded: list[RecordedGraph]
+) -> None:
+    """Replaced code and what accelerate moves is launched; moved weights are captured again."""
+    layer, once, done = vlm.model.get_decoder().layers[1], len(recorded), replays(recorded)
+    norm, projection = layer.input_layernorm, layer.mlp.down_proj
+    plain = norm.forward
+    norm.forward = lambda x: 2 * plain(x)
+    check_same(vlm, [cache], words(20, 2))
+    assert len(recorded) == once and replays(recorded) == done
+    del norm.forward
+    check_same(vlm, [cache], words(20, 2))
+    projection.weight.data = projection.weight.data * 2
+    check_same(vlm, [cache], words(20, 2))
+    projection.weight = torch.nn.Parameter(projection.weight.data * 3)
+    check_same(vlm, [cache], words(20, 2))
+    assert len(recorded) == 4 * once
+    done = replays(recorded)
+    add_hook_to_module(layer, ModelHook())
+    check_same(vlm, [cache], words(20, 2))
+    vlm.model.train()
+    asked(vlm, [cache], words(20, 2))
+    assert len(recorded) == 4 * once and replays(recorded) == done
+
+
+def fails_at(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int], error: Exception) -> None:
+    """Let some of the attention calls from here on fail, after the text has grown."""
+    plain: Any = vars(prefill_layer)["attend"]
+    made = list[int]()
+
+    def attend(*given: Any) -> Tensor:
+        made.append(len(made))
+        if made[-1] in numbers:
+            raise error
+        return plain(*given)
+
+    monkeypatch.setattr(prefill_layer, "attend", attend)
+
+
+@pytest.mark.parametrize(("number", "count"), [(0, 1), (1, 2)])
+def test_a_question_that_lacks_memory_is_read_once_more(
+    vlm: VisionLanguageModel, picture: fixtures.Picture, monkeypatch: pytest.MonkeyPatch,
+    number: int, count: int,
+) -> None:  # fmt: skip
+    """By kernel, on the caches as they were; the chains are freed first, and made again later."""
+    images = [picture(90 + 30 * seed, 120, seed=seed) for seed in range(count)]
+    caches = read(vlm, Settings.of(smaller=8), *images)
+    ids = words(20, 1)
+    with eager():
+        wanted, plain = asked(vlm, caches, ids)
+    asked(vlm, caches, ids)
+    assert vlm.questions.bytes
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    with monkeypatch.context() as patch:
+        fails_at(patch, [count * number + count - 1], error)  # the last cache's, in that layer
+        found, copies = asked(vlm, caches, ids)
+        assert vlm.questions.bytes == 0
+        asked(vlm, caches, ids)
+        assert vlm.questions.bytes
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    for mine, other in zip(copies, plain, strict=True):
+        assert mine.get_seq_length() == other.get_seq_length()
+        for layer, own in zip(key_layers(mine), key_layers(other), strict=True):
+            for held, one in zip(layer.text.opened(), own.text.opened(), strict=True):
+                torch.testing.assert_close(held, one, atol=1e-3, rtol=1e-3)
+    check_same(vlm, caches, ids)
