@@ -14,11 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from rotatek import Engine, Settings, make_request, open_image
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Token
-from rotatek.inputs.request import make_request, open_image
-from rotatek.methods.settings import Settings
 from rotatek.paths import assets
 
 FILE: Final = Path(__file__).with_name("golden.json")

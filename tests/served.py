@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw
 
-from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.engine import Engine
+from rotatek import Engine, RotateKCache, Settings
 from rotatek.engine.events import Event, Token
 from rotatek.inputs.request import Request
-from rotatek.methods.settings import Settings
 from rotatek.page import server
 from rotatek.page.binding import MODEL_WORK, VISITORS
 from rotatek.page.build import build

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from rotatek.engine.engine import Engine
+from rotatek import Engine, Settings
 from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone
 from rotatek.inputs.limits import Limits
 from rotatek.methods.columns import titled
-from rotatek.methods.settings import Settings
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.build import Presence
 from rotatek.page.page_context import PageContext

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rotatek import Sampling, Settings, open_image
 from rotatek.errors import SettingError
-from rotatek.inputs.request import open_image
-from rotatek.inputs.sampling import Sampling
 from rotatek.methods.columns import titled
-from rotatek.methods.settings import Settings
 from rotatek.page import export
 from rotatek.page.ask.answers import cards
 from rotatek.page.export import ExportEvents

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rotatek import Engine, Settings, open_image
 from rotatek.engine.answer import Answer
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Token
 from rotatek.errors import UserError, WeightsMissing
-from rotatek.inputs.request import open_image
 from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.columns import UNCOMPRESSED, titled
-from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.card import compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents

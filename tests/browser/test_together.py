@@ -6,14 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rotatek.methods.channels.bits import DEFAULT_TIMES
-from tests.browser.steps import (
-    DONE,
-    answered,
-    ask,
-    open_drawer,
-    press,
-    watch,
-)
+from tests.browser.steps import DONE, answered, ask, open_drawer, press, watch
 from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser

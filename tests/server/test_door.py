@@ -19,15 +19,7 @@ from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
 from tests.fixtures import Picture, Together, at_once
 from tests.served import Slow, until
-from tests.server.conftest import (
-    ask,
-    asked,
-    client_of,
-    refused,
-    served,
-    streamed,
-    tiny_door,
-)
+from tests.server.conftest import ask, asked, client_of, refused, served, streamed, tiny_door
 
 pytestmark = pytest.mark.slow
 TYPED = {"content-type": "application/json"}

@@ -10,20 +10,16 @@ from torch import Tensor
 
 from kernels.planes import DEPTHS, GRANULE, head_words
 from kernels.reference import Narrow, Packed, Text, attend_reference
+from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.answer import Answer
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported
-from rotatek.inputs.request import make_request
-from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.bits import LayerGroup, measured
 from rotatek.methods.channels.store import Store
-from rotatek.methods.settings import Settings
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
+from rotatek import BASELINE, Settings, make_request
 from rotatek.cli import main as command
 from rotatek.cli.answers import print_json, say
 from rotatek.engine.equal_bytes import SLACK, matched_live, measured
-from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, present

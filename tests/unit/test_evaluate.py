@@ -17,10 +17,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from transformers.cache_utils import Cache
 
+from rotatek import BASELINE, Engine, Settings, make_request
 from rotatek.cli import main as command
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import feed
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Stored
 from rotatek.engine.prefill import empty_cache, fill, forked, prefills_of
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
@@ -31,8 +31,6 @@ from rotatek.evaluation.report import Record
 from rotatek.evaluation.run import Run, divergences, engine_for
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED, settings_of
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen

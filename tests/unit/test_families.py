@@ -11,27 +11,19 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from kernels.elementwise_reference import PLAIN
+from rotatek import Engine, RotateKCache, Settings
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cli.main import main
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import make_chat, make_request
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel, fused, load
 from rotatek.models.fused import fuse
 from rotatek.models.generic import Generic
 from rotatek.models.loading import card_line
 from rotatek.models.memory import weight_bytes
-from tests.families import (
-    EVERY,
-    real_processor,
-    save_known,
-    save_unknown,
-    tiny_pixtral,
-)
+from tests.families import EVERY, real_processor, save_known, save_unknown, tiny_pixtral
 from tests.fixtures import Picture, inputs_of
 from tests.greedy import decode
 

@@ -15,18 +15,16 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import pieces, prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import feed
 from rotatek.engine.side_by_side import SideBySide
 from rotatek.errors import Stopped
-from rotatek.inputs.request import make_request
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures.reading import PictureReader
 from tests import fixtures

@@ -11,12 +11,10 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig, MllamaVisionConfig
 
-from rotatek.bridge.attention import prepare
+from rotatek import RotateKCache, Settings, prepare
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.errors import ModelUnsupported, ModeUnsupported
-from rotatek.methods.settings import Settings
 from tests.tiny import scramble
 
 IMAGE = 90

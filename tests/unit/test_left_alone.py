@@ -19,20 +19,14 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.attention import is_hooked
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.errors import CacheNotStorable, ModelUnsupported, ModeUnsupported, SettingError
-from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.families import (
-    tiny_gemma3,
-    tiny_gemma4,
-    tiny_qwen35,
-)
+from tests.families import tiny_gemma3, tiny_gemma4, tiny_qwen35
 from tests.fixtures import Picture, inputs_of
 from tests.tiny import tiny_llava, tiny_qwen
 

@@ -13,17 +13,13 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
+from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
-from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.channels.store import Store
-from rotatek.methods.settings import Settings
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.loading import DTYPES
 from tests.fixtures import Picture, inputs_of

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from rotatek.engine.engine import Engine
+from rotatek import Engine, Settings, make_request
 from rotatek.engine.events import Finished
 from rotatek.errors import ModeUnsupported, SettingError
-from rotatek.inputs.request import make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.methods.settings import Settings
 from tests.tiny import tiny_qwen
 
 

@@ -14,11 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache
 
+from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.errors import ModeUnsupported, SettingError
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY, tiny_gemma3, tiny_gemma4
 from tests.recorded import RecordedGraph

@@ -13,15 +13,12 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
 from kernels.reference import expanded
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek import Engine, RotateKCache, Settings, make_request
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.prefill import SharedPrefill
-from rotatek.inputs.request import make_request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel
 from tests import golden

@@ -8,12 +8,7 @@ from torch import Tensor
 
 from kernels.reference import Text
 from rotatek.methods.channels import LayerStates
-from rotatek.methods.tokens import (
-    PyramidDrop,
-    Random,
-    SnapKV,
-    View,
-)
+from rotatek.methods.tokens import PyramidDrop, Random, SnapKV, View
 from rotatek.methods.tokens.dart import least_alike
 from rotatek.methods.tokens.divprune import most_diverse
 

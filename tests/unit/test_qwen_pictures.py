@@ -10,11 +10,9 @@ from PIL import Image, ImageDraw, ImageFilter
 from torch import nn
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.crop_margins import blank_margins
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import Settings
 from rotatek.models.qwen import patches_of
 from tests.families import tiny_qwen2
 from tests.fixtures import Picture

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rotatek.methods.channels import (
-    Kivi,
-    LayerStates,
-    TurboQuant,
-    VidKV,
-)
+from rotatek.methods.channels import Kivi, LayerStates, TurboQuant, VidKV
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.turboquant import lloyd_max, random_rotation

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from transformers.generation import logits_process as theirs
 
-from rotatek.engine.engine import Engine
+from rotatek import BASELINE, Engine, Settings
 from rotatek.engine.events import Failed, Token
 from rotatek.engine.token_choice import RowChoice, chosen, warped
 from rotatek.errors import SchemaBroken
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.fixtures import Picture, at_once
 from tests.fixtures import tokens_of as ids

@@ -13,14 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
+from rotatek import BASELINE, Engine, Settings
 from rotatek.engine import decode, device_turns
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import CpuShares, cores_here
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished, Queued, Stored, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
 from tests.fixtures import Picture, at_once

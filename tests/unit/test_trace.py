@@ -7,19 +7,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from kernels.reference import Narrow, Text, attend_reference, project_query
+from rotatek import BASELINE, Engine, RotateKCache, Settings, make_request
 from rotatek.bridge.attention import watched
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Finished
-from rotatek.inputs.request import make_request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, ChannelMethod, RotateK, SparK
-from rotatek.methods.settings import BASELINE, Settings
 from tests.families import EVERY
 from tests.fixtures import Picture, present
 from tests.greedy import decode

@@ -11,16 +11,7 @@ import pytest
 from rotatek.methods.channels import CHANNELS, RotateK, SparK
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.plot_transport import packed, packed_array
-from viz import (
-    budget,
-    frontier,
-    head_heatmap,
-    image_overlay,
-    keys,
-    scores,
-    spectrum,
-    theme,
-)
+from viz import budget, frontier, head_heatmap, image_overlay, keys, scores, spectrum, theme
 
 COLOURS = sorted(
     {theme.NEUTRAL}

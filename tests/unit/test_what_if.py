@@ -6,14 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek.engine.engine import Engine
+from rotatek import BASELINE, Engine, FastV, KeepAll, RotateK, Settings
 from rotatek.engine.events import Token
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.what_if import WhatIf
-from rotatek.methods.settings import BASELINE, Settings
-from rotatek.methods.tokens.base import KeepAll
-from rotatek.methods.tokens.fastv import FastV
 from tests.fixtures import tokens_of
 from tests.tiny import tiny_qwen
 

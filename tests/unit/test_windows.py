@@ -10,18 +10,14 @@ from torch import Tensor
 from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
+from rotatek import BASELINE, PICTURE, Engine, RotateKCache, Settings, make_request
 from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Finished
-from rotatek.inputs.messages import PICTURE
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
 from tests.fixtures import Picture, collate, inputs_of
