@@ -7,33 +7,28 @@ allocated per call. So a call can be captured in a CUDA graph.
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .attention import joined_kernel, split_kernel
-from .merge import merge_kernel
+from .attention import Compiled, joined_kernel, split_kernel
 from .packed_attention_launch import (
     LOG2_E,
-    MOST_PROGRAMS,
-    MOST_ROWS,
     TYPES,
     Partials,
-    merge_joined,
+    in_parts,
+    merge,
     partials_of,
     refused,
 )
-from .plan import Config, Work, device_facts, layout, padded, unit
+from .plan import Config, Work, device_facts, layout, padded, power_of_two, unit
 from .reference import Narrow, Text, Unsupported
 
-SLICED = 256  # query heads up to which several programs merge one, each a slice of the output
 
-
-def _key_blocks(k: int) -> tuple[int, int]:
-    """k as two powers of two, so that 48 costs 32 + 16 and not 64: (first, second or 0)."""
+def _key_blocks(k: int) -> dict[str, int]:
+    """k as two powers of two, so that 48 costs 32 + 16 and not 64."""
     first = max(16, 1 << (k.bit_length() - 1))
-    return first, (padded(k - first) if k > first else 0)
+    return {"K": k, "KP1": first, "KP2": padded(k - first) if k > first else 0}
 
 
 def refusal(q: Tensor, visual: Narrow | None, text: Text) -> str | None:
@@ -75,7 +70,55 @@ def attend_triton(
     if visual is None or visual.tokens == 0:  # text alone is a dense cache
         visual = Narrow(text.keys, text.values, text.lengths, fresh=True)
         text = Text(text.keys[:, :, :0], text.values[:, :, :0])
-    return _launch(q, visual, text, scale, config, splits)
+    (B, Hq, _, d), (Hkv, M) = q.shape, text.keys.shape[1:3]
+    N, k, size, G = visual.tokens, visual.keys.shape[-1], q.element_size(), Hq // Hkv
+    work = Work(B * Hkv, N, M, (k + d) * size, 2 * d * size, d, k, visual.lengths is not None)
+    arch, sms = device_facts(q.device)
+    config, plan = layout(work, (arch, sms), config, splits)
+    ready = visual._replace(
+        keys=unit(visual.keys),
+        values=unit(visual.values),
+        index=None if visual.index is None else visual.index.contiguous(),
+        mean=None if visual.mean is None else visual.mean.contiguous(),
+    )
+    copied = any(a is not b for a, b in zip(visual, ready, strict=True))
+    early = arch >= 90 and not (visual.fresh or copied)
+    q, visual = unit(q), ready
+    text = text._replace(keys=unit(text.keys), values=unit(text.values))
+    keys, values, basis, block = visual.keys, visual.values, visual.basis, config.block_n
+    s_basis = (0,) * 4 if basis is None else basis.stride()
+    mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
+    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
+    single = bool(config.joined) and plan.splits == 1
+    partials: Partials = (out, None, None) if single else partials_of(out, plan.splits)
+    compiled = Compiled(
+        GP=max(8, power_of_two(G)), D=d, DP=padded(d), **_key_blocks(k), TT=TYPES[q.dtype],
+        PT=tl.float32 if mixed else TYPES[q.dtype],
+        PREC="tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
+        BLOCK_N=block, BLOCK_M=config.block_m, STAGES=config.stages,
+        ONE_TILE=not config.joined and plan.visual_size == block,
+        SINGLE=single, PDL=early, WIDEN=arch == 0,
+    )  # fmt: skip
+    options: dict[str, Any] = {"launch_pdl": True} if early else {}
+    limit = {} if config.regs is None else {"maxnreg": config.regs}
+    scale_log2, tiles = scale * LOG2_E, plan.tiles(block)
+    kernel = joined_kernel if config.joined else split_kernel
+    kernel[plan.splits, B * Hkv](
+        q, visual[:6], tuple(text), partials,
+        *(_descriptors((keys, values), block) if config.tma else (None, None)), q.stride()[:2],
+        (*keys.stride()[:3], *values.stride()[:3], *s_basis),
+        (*text.keys.stride()[:3], *text.values.stride()[:3]),
+        N, M, *tiles, plan.text_size, plan.text_splits, Hkv, G, scale_log2, compiled,
+        num_warps=config.warps, **limit, **options,
+    )  # fmt: skip
+    if config.joined:  # visual splits that read the text too; a single one writes the output
+        if not single:
+            merge(q, out, partials, early)
+        return out
+    lengths = visual.lengths, text.lengths, visual.mean
+    sizes = N, M, tiles[0], plan.text_size, plan.text_splits
+    merge(q, out, partials, early, (lengths, sizes, G, scale_log2))
+    return out
 
 
 def attend_rows(q: Tensor, visual: Narrow | None, text: Text, scale: float) -> Tensor:
@@ -92,15 +135,11 @@ def attend_rows(q: Tensor, visual: Narrow | None, text: Text, scale: float) -> T
     Raises:
         Unsupported: for several samples with visual tokens, or where `refusal` says so.
     """
-    B, T = q.shape[0], q.shape[2]
-    if B > 1 and visual is not None:
+    if len(q) > 1 and visual is not None:
         raise Unsupported("several new tokens of samples without planes")
-    step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * text.keys.shape[1])))
-    found = [
-        _rows(q[:, :, first : first + step], visual, text, scale, max(0, T - first - step))
-        for first in range(0, T, step)
-    ]
-    return found[0] if len(found) == 1 else torch.cat(found, 2)
+    return in_parts(
+        q, text.keys.shape[1], lambda some, ahead: _rows(some, visual, text, scale, ahead)
+    )
 
 
 def _rows(q: Tensor, visual: Narrow | None, text: Text, scale: float, ahead: int) -> Tensor:
@@ -142,94 +181,3 @@ def _descriptors(caches: tuple[Tensor, ...], block: int) -> tuple[TensorDescript
         flat = cache.view(-1, width)
         found.append(TensorDescriptor(flat, list(flat.shape), [width, 1], [block, width]))
     return tuple(found)
-
-
-def _ready(q: Tensor, visual: Narrow, text: Text) -> tuple[Tensor, Narrow, Text, bool]:
-    """The tensors as the kernels read them, and whether they may be read early."""
-    given = visual
-    visual = visual._replace(
-        keys=unit(visual.keys),
-        values=unit(visual.values),
-        index=None if visual.index is None else visual.index.contiguous(),
-        mean=None if visual.mean is None else visual.mean.contiguous(),
-    )
-    fresh = given.fresh or any(a is not b for a, b in zip(given, visual, strict=True))
-    text = text._replace(keys=unit(text.keys), values=unit(text.values))
-    return unit(q), visual, text, device_facts(q.device)[0] >= 90 and not fresh
-
-
-def _launch(
-    q: Tensor,
-    visual: Narrow,
-    text: Text,
-    scale: float,
-    config: Config | None,
-    splits: int | None,
-) -> Tensor:
-    """One launch, and the merge of its splits where there are several."""
-    (B, Hq, _, d), (Hkv, M) = q.shape, text.keys.shape[1:3]
-    N, k, size, G = visual.tokens, visual.keys.shape[-1], q.element_size(), Hq // Hkv
-    work = Work(B * Hkv, N, M, (k + d) * size, 2 * d * size, d, k, visual.lengths is not None)
-    config, plan = layout(work, device_facts(q.device), config, splits)
-    q, visual, text, early = _ready(q, visual, text)
-    tensors, descriptors, strides, options = _arguments(q, visual, text, config, early)
-    grid, scale_log2, block = (plan.splits, B * Hkv), scale * LOG2_E, config.block_n
-    out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
-    single = bool(config.joined) and plan.splits == 1
-    partials: Partials = (out, None, None) if single else partials_of(out, plan.splits)
-    if config.joined:  # visual splits that read the text too; a single one writes the output
-        joined_kernel[grid](
-            *tensors, visual.mean, *partials, *descriptors, *strides,
-            N, M, *plan.tiles(block), plan.text_size, Hkv, G, scale_log2, SINGLE=single, **options,
-        )  # fmt: skip
-        if not single:
-            merge_joined(q, out, partials, early)
-        return out
-    split_kernel[grid](
-        *tensors, *partials, *descriptors, *strides,
-        N, M, *plan.tiles(block), plan.text_size, plan.text_splits, Hkv, G, scale_log2,
-        ONE_TILE=plan.visual_size == block, **options,
-    )  # fmt: skip
-    # one program a query head and slice of the output
-    slots = max(2, triton.next_power_of_2(plan.splits))
-    width = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
-    merge_kernel[B * Hq, triton.cdiv(d, width)](
-        *partials, out, q, visual.lengths, text.lengths, visual.mean,
-        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
-        N, M, plan.tiles(block)[0], plan.text_size, plan.text_splits, plan.splits, Hq, G,
-        scale_log2, D=d, DP=padded(d), SP=slots, SC=min(slots, 4096 // width), BLOCK_D=width,
-        PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
-    )  # fmt: skip
-    return out
-
-
-def _arguments(
-    q: Tensor, visual: Narrow, text: Text, config: Config, early: bool
-) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
-    """What both kernels take: tensors, descriptors, strides, and compile-time options; basis
-    products in float32 where types mix."""
-    d, G, k = q.shape[-1], q.shape[1] // text.keys.shape[1], visual.keys.shape[-1]
-    basis, keys, values = visual.basis, visual.keys, visual.values
-    mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
-    first, second = _key_blocks(k)
-    tensors = (
-        q, keys, values, visual.lengths, basis, visual.index, text.keys, text.values, text.lengths,
-    )  # fmt: skip
-    strides = (
-        *q.stride()[:2], *keys.stride()[:3], *values.stride()[:3],
-        *(basis.stride() if basis is not None else (0,) * 4),
-        *text.keys.stride()[:3], *text.values.stride()[:3],
-    )  # fmt: skip
-    options = {
-        "GP": max(8, triton.next_power_of_2(G)), "D": d, "DP": padded(d),
-        "K": k, "KP1": first, "KP2": second,
-        "TT": TYPES[q.dtype], "PT": tl.float32 if mixed else TYPES[q.dtype],
-        "KPREC": "tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
-        "BLOCK_N": config.block_n, "BLOCK_M": config.block_m, "STAGES": config.stages,
-        "TEXT_STAGES": 2, "PDL": early, "WIDEN": device_facts(q.device)[0] == 0,
-        "num_warps": config.warps, **({"launch_pdl": True} if early else {}),
-    }  # fmt: skip
-    if config.regs is not None:
-        options["maxnreg"] = config.regs
-    descriptors = _descriptors((keys, values), config.block_n) if config.tma else (None, None)
-    return tensors, descriptors, strides, options

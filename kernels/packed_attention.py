@@ -12,12 +12,61 @@ is subtracted once a group of tiles, with the same rounded weights as the sums: 
 end, it would cancel most digits of a nearly uniform attention.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .text_attention import end_split
-from .tiles import dot, pair
+from .tiles import dot, end_split, load_query, no_tokens
+
+
+@triton.jit
+def pair(b_x, WIDEN: tl.constexpr):
+    """The two int8 numbers of every int16, as two float16 tiles (exact)."""
+    if WIDEN:  # the interpreter runs no assembly
+        return (b_x & 0xFF).to(tl.int8).to(tl.float16), (b_x >> 8).to(tl.int8).to(tl.float16)
+    else:  # 0x6400 | u is the float16 1024 + u: no slow integer conversion
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 u, e, o, c;
+            xor.b32 u, $2, 0x80808080;
+            mov.b32 c, 0x64806480;
+            prmt.b32 e, u, 0x64646464, 0x4240;
+            prmt.b32 o, u, 0x64646464, 0x4341;
+            sub.f16x2 $0, e, c;
+            sub.f16x2 $1, o, c;
+            }""",
+            "=r,=r,r", [b_x], dtype=(tl.float16, tl.float16), is_pure=True, pack=2,
+        )  # fmt: skip
+
+
+class Compiled(NamedTuple):
+    """What a compilation of `digits_kernel` fixes; names as in `kernels.tiles`.
+
+    K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
+    heads that need only the first skip the second. R: tiles a group; TT: type of the text. SINGLE:
+    a split reads everything, and writes the output. PDL: it may start before the kernel ahead ends.
+    """
+
+    GP: int
+    D: int
+    DP: int
+    K1: int
+    K2: int
+    V1: int
+    V2: int
+    R: int
+    TT: tl.dtype
+    BLOCK_M: int
+    STAGES: int
+    SINGLE: bool
+    PDL: bool
+    WIDEN: bool
+
+    def constants(self) -> "Compiled":
+        """Itself; in a kernel, a tuple of its constants."""
+        return self
 
 
 @triton.jit
@@ -62,18 +111,29 @@ def _multiply(b_a, b_b, b_acc, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _load_rows(
-    p_basis, p_steps, start, count, n0, n1, n2,
-    FIRST: tl.constexpr, SLOTS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-):  # fmt: skip
+def _head(planes, i_bh):
+    """One head of planes: its first word, granules of levels 0, 1 and 2 and of all, first row."""
+    p_words, p_counts, p_offsets, _, _, p_starts = planes
+    n0 = tl.load(p_counts + i_bh * 4) // 16
+    n1 = tl.load(p_counts + i_bh * 4 + 1) // 16
+    n2 = tl.load(p_counts + i_bh * 4 + 2) // 16
+    count = n0 + n1 + n2 + tl.load(p_counts + i_bh * 4 + 3) // 16
+    p_words += tl.multiple_of(tl.load(p_offsets + i_bh), 256)
+    return p_words, n0, n1, n2, count, tl.load(p_starts + i_bh)
+
+
+@triton.jit
+def _load_rows(planes, head, FIRST: tl.constexpr, SLOTS: tl.constexpr, C: tl.constexpr):
     """Rows of the basis from slot FIRST on, as words of two channels [16 SLOTS, DP / 2], and their
-    steps times 4^level; zeros beyond `count`.
+    steps times 4^level; zeros beyond a head's slots.
 
     A slot is a granule at one level: n0 of level 0, then n1 of level 1, and so on.
     """
-    WORDS: tl.constexpr = D // 2
+    _, _, _, p_basis, p_steps, _ = planes
+    _, n0, n1, n2, count, start = head
+    WORDS: tl.constexpr = C.D // 2
     o_r = tl.arange(0, 16 * SLOTS)
-    o_d = tl.arange(0, DP // 2)
+    o_d = tl.arange(0, C.DP // 2)
     slot = FIRST + o_r // 16
     level = (slot >= n0).to(tl.int32) + (slot >= n0 + n1).to(tl.int32)
     level += (slot >= n0 + n1 + n2).to(tl.int32)
@@ -87,6 +147,16 @@ def _load_rows(
 
 
 @triton.jit
+def _load_both(planes, head, FIRST: tl.constexpr, REST: tl.constexpr, C: tl.constexpr):
+    """`_load_rows` of two blocks of slots, the second one where there is one."""
+    rows = _load_rows(planes, head, 0, FIRST, C)
+    beside = rows
+    if REST:
+        beside = _load_rows(planes, head, FIRST, REST, C)
+    return rows, beside
+
+
+@triton.jit
 def _prefetch(p_x, WIDEN: tl.constexpr):
     """Asks for the lines of these addresses, so that a later load finds them in the L2."""
     if not WIDEN:
@@ -97,19 +167,19 @@ def _prefetch(p_x, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _ask_for_rows(
-    p_basis, p_steps, start, rows, SLOTS: tl.constexpr, WORDS: tl.constexpr,
-    WIDEN: tl.constexpr,
-):  # fmt: skip
+def _ask_for_rows(planes, head, SLOTS: tl.constexpr, C: tl.constexpr):
     """Prefetches the first rows of a head, at most 16 SLOTS, and their steps."""
-    row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), rows - 1)).to(tl.int64)
-    _prefetch(p_steps + row, WIDEN)
-    _prefetch(p_basis + row * WORDS, WIDEN)
+    _, _, _, p_basis, p_steps, _ = planes
+    _, n0, _, _, _, start = head
+    row = (start + tl.minimum(tl.arange(0, 16 * SLOTS), n0 * 16 - 1)).to(tl.int64)
+    _prefetch(p_steps + row, C.WIDEN)
+    _prefetch(p_basis + row * (C.D // 2), C.WIDEN)
 
 
 @triton.jit
-def _turn(b_rows, b_steps, b_even, b_odd, b_scale, WIDEN: tl.constexpr):
+def _turn(rows, b_even, b_odd, b_scale, WIDEN: tl.constexpr):
     """The query in a block's rows, times their steps: [16 SLOTS, GP]."""
+    b_rows, b_steps = rows
     b_r0, b_r1 = pair(b_rows, WIDEN)
     b_y = tl.zeros([b_rows.shape[0], b_even.shape[1]], tl.float32)
     b_y = _multiply(b_r0, b_even, b_y, WIDEN)
@@ -118,9 +188,10 @@ def _turn(b_rows, b_steps, b_even, b_odd, b_scale, WIDEN: tl.constexpr):
 
 
 @triton.jit
-def _outward(b_up0, b_up1, b_acc, b_rows, b_steps, WIDEN: tl.constexpr):
+def _outward(b_up0, b_up1, b_acc, rows, WIDEN: tl.constexpr):
     """Adds a block's sums [16 SLOTS, GP], turned into the output's basis: even channels to b_up0,
     odd ones to b_up1."""
+    b_rows, b_steps = rows
     b_acc = b_acc * b_steps[:, None]
     b_r0, b_r1 = pair(b_rows, WIDEN)
     b_y, b_scale = _unit(b_acc)
@@ -165,6 +236,19 @@ def _fetch(
 
 
 @triton.jit
+def _fetch_both(
+    p_words, count, left_tiles, FIRST: tl.constexpr, REST: tl.constexpr, R: tl.constexpr,
+    ACROSS: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """`_fetch` of two blocks of slots, the second one where there is one."""
+    b_w1 = _fetch(p_words, count, left_tiles, 0, FIRST, R, ACROSS, MASK)
+    b_w2 = b_w1
+    if REST:
+        b_w2 = _fetch(p_words, count, left_tiles, FIRST, REST, R, ACROSS, MASK)
+    return b_w1, b_w2
+
+
+@triton.jit
 def _dead(b_s, j: tl.constexpr, left, R: tl.constexpr):
     """Scores of sub-tile j with those beyond `left` tokens taken out."""
     o_t = tl.arange(0, 16 * R)
@@ -191,16 +275,10 @@ def _score(b_w, b_q, s, WIDEN: tl.constexpr):
 @triton.jit
 def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
     """A block's Values [16 SLOTS, 16 R] times the weights, their digits' offset taken off."""
-    a0, a1, a2, a3, a4, a5, a6, a7 = digits(b_w, WIDEN)
+    a = digits(b_w, WIDEN)
     b_t = tl.zeros([b_w.shape[0], p[0].shape[1]], tl.float32)
-    b_t = _multiply(a0, p[0], b_t, WIDEN)
-    b_t = _multiply(a1, p[1], b_t, WIDEN)
-    b_t = _multiply(a2, p[2], b_t, WIDEN)
-    b_t = _multiply(a3, p[3], b_t, WIDEN)
-    b_t = _multiply(a4, p[4], b_t, WIDEN)
-    b_t = _multiply(a5, p[5], b_t, WIDEN)
-    b_t = _multiply(a6, p[6], b_t, WIDEN)
-    b_t = _multiply(a7, p[7], b_t, WIDEN)
+    for j in tl.static_range(8):
+        b_t = _multiply(a[j], p[j], b_t, WIDEN)
     return b_t * 65536.0 - b_sum[None, :] * 1.5
 
 
@@ -208,40 +286,31 @@ def _weigh(b_w, p, b_sum, WIDEN: tl.constexpr):
 def _sum_weights(p, R: tl.constexpr, GP: tl.constexpr, WIDEN: tl.constexpr):
     """The sum of the rounded weights [GP], by the same products that weigh the Values."""
     b_sum = tl.zeros([16, GP], tl.float32)
-    b_one = tl.full([16, 16 * R], 0.00390625, tl.float16)  # 2^-8: removes the factors 2^p
-    b_sum = _multiply(b_one, p[0], b_sum, WIDEN)
-    b_sum = _multiply(b_one, p[4], b_sum, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.015625, tl.float16)
-    b_sum = _multiply(b_one, p[1], b_sum, WIDEN)
-    b_sum = _multiply(b_one, p[5], b_sum, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.0625, tl.float16)
-    b_sum = _multiply(b_one, p[2], b_sum, WIDEN)
-    b_sum = _multiply(b_one, p[6], b_sum, WIDEN)
-    b_one = tl.full([16, 16 * R], 0.25, tl.float16)
-    b_sum = _multiply(b_one, p[3], b_sum, WIDEN)
-    b_sum = _multiply(b_one, p[7], b_sum, WIDEN)
+    for j in tl.static_range(4):
+        b_one = tl.full([16, 16 * R], 0.00390625 * 4**j, tl.float16)  # removes the factors 2^p
+        b_sum = _multiply(b_one, p[j], b_sum, WIDEN)
+        b_sum = _multiply(b_one, p[j + 4], b_sum, WIDEN)
     return tl.max(b_sum, 0)
 
 
 @triton.jit
 def _group(
-    b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
-    b_a1, b_a2, K1: tl.constexpr, K2: tl.constexpr, V1: tl.constexpr, V2: tl.constexpr,
-    GP: tl.constexpr, R: tl.constexpr, MASK: tl.constexpr,
-    WIDEN: tl.constexpr,
+    words, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l, b_a1, b_a2,
+    C: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
     """R tiles of one head: scores, online softmax, weighted Values."""
-    s = (tl.zeros([16 * R, GP], tl.float32),) * 8
-    s = _score(b_k1, b_q1, s, WIDEN)
-    if K2:  # noqa: SIM102 (decided when compiling)
-        if k_count > K1:
-            s = _score(b_k2, b_q2, s, WIDEN)
+    b_k1, b_k2, b_v1, b_v2 = words
+    s = (tl.zeros([16 * C.R, C.GP], tl.float32),) * 8
+    s = _score(b_k1, b_q1, s, C.WIDEN)
+    if C.K2:  # noqa: SIM102 (decided when compiling)
+        if k_count > C.K1:
+            s = _score(b_k2, b_q2, s, C.WIDEN)
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     if MASK:
-        s0, s1 = _dead(s0, 0, left, R), _dead(s1, 1, left, R)
-        s2, s3 = _dead(s2, 2, left, R), _dead(s3, 3, left, R)
-        s4, s5 = _dead(s4, 4, left, R), _dead(s5, 5, left, R)
-        s6, s7 = _dead(s6, 6, left, R), _dead(s7, 7, left, R)
+        s0, s1 = _dead(s0, 0, left, C.R), _dead(s1, 1, left, C.R)
+        s2, s3 = _dead(s2, 2, left, C.R), _dead(s3, 3, left, C.R)
+        s4, s5 = _dead(s4, 4, left, C.R), _dead(s5, 5, left, C.R)
+        s6, s7 = _dead(s6, 6, left, C.R), _dead(s7, 7, left, C.R)
     b_top = tl.maximum(tl.maximum(s3, s7) * 0.015625, tl.maximum(s2, s6) * 0.0625)
     b_top = tl.maximum(b_top, tl.maximum(tl.maximum(s1, s5) * 0.25, tl.maximum(s0, s4)))
     b_next = tl.maximum(b_m, tl.max(b_top, 0) * b_f)
@@ -258,26 +327,18 @@ def _group(
     p6 = tl.exp2(s6 * b_f2[None, :] - b_d2[None, :]).to(tl.float16)
     p7 = tl.exp2(s7 * b_f3[None, :] - b_d3[None, :]).to(tl.float16)
     p = (p0, p1, p2, p3, p4, p5, p6, p7)
-    b_sum = _sum_weights(p, R, GP, WIDEN)
-    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, b_sum, WIDEN)
-    if V2:  # noqa: SIM102
-        if v_count > V1:
-            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, b_sum, WIDEN)
+    b_sum = _sum_weights(p, C.R, C.GP, C.WIDEN)
+    b_a1 = b_a1 * b_past[None, :] + _weigh(b_v1, p, b_sum, C.WIDEN)
+    if C.V2:  # noqa: SIM102
+        if v_count > C.V1:
+            b_a2 = b_a2 * b_past[None, :] + _weigh(b_v2, p, b_sum, C.WIDEN)
     return b_next, b_l * b_past + b_sum, b_a1, b_a2
 
 
 @triton.jit(do_not_specialize=["N", "M", "spread", "text_size", "Hkv", "G", "T", "ahead"])
 def digits_kernel(
-    p_q, p_lengths, p_keys, p_key_counts, p_key_offsets, p_key_basis, p_key_steps, p_key_starts,
-    p_values, p_value_counts, p_value_offsets, p_value_basis, p_value_steps, p_value_starts,
-    p_text_keys, p_text_values, p_text_lengths,
-    p_mean, p_value_mean, p_acc, p_max, p_sum,
-    s_qb, s_qh, s_qt, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-    N, M, spread, text_size, Hkv, G, T, ahead, scale_log2,
-    GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, K1: tl.constexpr, K2: tl.constexpr,
-    V1: tl.constexpr, V2: tl.constexpr, R: tl.constexpr, TT: tl.constexpr,
-    BLOCK_M: tl.constexpr, STAGES: tl.constexpr,
-    SINGLE: tl.constexpr, PDL: tl.constexpr, WIDEN: tl.constexpr,
+    p_q, p_lengths, keys, values, p_mean, p_value_mean, text, partials, s_q, s_text,
+    N, M, spread, text_size, Hkv, G, T, ahead, scale_log2, COMPILED: tl.constexpr,
 ):  # fmt: skip
     """Attention of a share of one key head's visual and text tokens, up to the output's scale.
 
@@ -285,142 +346,93 @@ def digits_kernel(
     has `ahead` more behind them.
 
     The first `spread` splits read visual tokens, and text is shared out from the last split on.
-    K1 + K2, V1 + V2: granules of Keys and Values that are read at once, in blocks of powers of two;
-    heads that need only the first skip the second. R: tiles a group. SINGLE: the share is
-    everything, and p_acc is the output.
+    keys, values: words, counts, offsets, basis (two channels a word), steps and starts of planes.
     """
-    if PDL:
+    C: tl.constexpr = COMPILED.constants()
+    if C.PDL:
         gdc_launch_dependents()
+    s_qb, s_qh, s_qt = s_q
     i_s = tl.program_id(0)
     i_bh = tl.program_id(1)
     i_b = i_bh // (Hkv * T)
     i_t = i_bh // Hkv % T
     i_h = i_bh % Hkv
     i_vh = i_b * Hkv + i_h  # of the sample's tables
-    splits = tl.num_programs(0)
-    o_d = tl.arange(0, DP)
-    o_g = tl.arange(0, GP)
-    m_g = o_g < G
+    o_d = tl.arange(0, C.DP)
+    m_g = tl.arange(0, C.GP) < G
     p_q += i_b.to(tl.int64) * s_qb + i_t.to(tl.int64) * s_qt + i_h * G * s_qh
     end = N
     if p_lengths is not None:
         end = tl.load(p_lengths + i_b)
-    k0 = tl.load(p_key_counts + i_vh * 4) // 16
-    k1 = tl.load(p_key_counts + i_vh * 4 + 1) // 16
-    k2 = tl.load(p_key_counts + i_vh * 4 + 2) // 16
-    k_count = k0 + k1 + k2 + tl.load(p_key_counts + i_vh * 4 + 3) // 16
-    v0 = tl.load(p_value_counts + i_vh * 4) // 16
-    v1 = tl.load(p_value_counts + i_vh * 4 + 1) // 16
-    v2 = tl.load(p_value_counts + i_vh * 4 + 2) // 16
-    v_count = v0 + v1 + v2 + tl.load(p_value_counts + i_vh * 4 + 3) // 16
-    k_start = tl.load(p_key_starts + i_vh)
-    v_start = tl.load(p_value_starts + i_vh)
-    p_k = p_keys + tl.multiple_of(tl.load(p_key_offsets + i_vh), 256)
-    p_v = p_values + tl.multiple_of(tl.load(p_value_offsets + i_vh), 256)
-    b_m = tl.full([GP], float("-inf"), tl.float32)
-    b_l = tl.zeros([GP], tl.float32)
-    b_acc = tl.zeros([DP, GP], tl.float32)
-    m_q = (o_d < D)[:, None] & m_g[None, :]
-    groups = tl.cdiv(end, 128 * R)
+    k_head = _head(keys, i_vh)
+    v_head = _head(values, i_vh)
+    p_k, _, _, _, k_count, _ = k_head
+    p_v, v0, _, _, v_count, _ = v_head
+    b_m, b_l, b_acc = no_tokens(C)
+    groups = tl.cdiv(end, 128 * C.R)
     if i_s < tl.minimum(groups, spread):
         # the last group of this split comes first: it may be partial, and its loads start early
         last = i_s + (groups - 1 - i_s) // spread * spread
-        k_step = k_count.to(tl.int64) * (256 * R)
-        v_step = v_count.to(tl.int64) * (256 * R)
-        left = end - last * 128 * R
-        left_tiles = (left + 127) // 128
-        b_k1 = _fetch(p_k + last * k_step, k_count, left_tiles, 0, K1, R, False, True)
-        b_v1 = _fetch(p_v + last * v_step, v_count, left_tiles, 0, V1, R, True, True)
-        b_k2, b_v2 = b_k1, b_v1
-        if K2:
-            b_k2 = _fetch(p_k + last * k_step, k_count, left_tiles, K1, K2, R, False, True)
-        if V2:
-            b_v2 = _fetch(p_v + last * v_step, v_count, left_tiles, V1, V2, R, True, True)
-        b_rows1, b_steps1 = _load_rows(
-            p_key_basis, p_key_steps, k_start, k_count,
-            k0, k1, k2, 0, K1, D, DP
-        )  # fmt: skip
-        b_rows2, b_steps2 = b_rows1, b_steps1
-        if K2:
-            b_rows2, b_steps2 = _load_rows(
-                p_key_basis, p_key_steps, k_start, k_count,
-                k0, k1, k2, K1, K2, D, DP
-            )  # fmt: skip
+        k_step = k_count.to(tl.int64) * (256 * C.R)
+        v_step = v_count.to(tl.int64) * (256 * C.R)
+        left = end - last * 128 * C.R
+        tiles = (left + 127) // 128
+        b_k = _fetch_both(p_k + last * k_step, k_count, tiles, C.K1, C.K2, C.R, False, True)
+        b_v = _fetch_both(p_v + last * v_step, v_count, tiles, C.V1, C.V2, C.R, True, True)
+        rows1, rows2 = _load_both(keys, k_head, C.K1, C.K2, C)
         if v0 > 0:
-            _ask_for_rows(
-                p_value_basis, p_value_steps, v_start, v0 * 16,
-                V1, D // 2, WIDEN,
-            )  # fmt: skip
-        b_shift = tl.load(p_value_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
-        b_mean = tl.load(p_mean + i_vh * D + o_d, mask=o_d < D, other=0.0).to(tl.float32)
-        if PDL:
+            _ask_for_rows(values, v_head, C.V1, C)
+        b_shift = tl.load(p_value_mean + i_vh * C.D + o_d, mask=o_d < C.D, other=0.0)
+        b_shift = b_shift.to(tl.float32)
+        b_mean = tl.load(p_mean + i_vh * C.D + o_d, mask=o_d < C.D, other=0.0).to(tl.float32)
+        if C.PDL:
             gdc_wait()
-        b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_q, other=0.0)
-        b_x = b_x.to(tl.float32)
+        b_x = load_query(p_q, s_qh, m_g, C).to(tl.float32)
         b_y, b_scale = _unit(b_x)
-        b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [DP // 2, 2, GP]), [0, 2, 1]))
+        b_even, b_odd = tl.split(tl.permute(tl.reshape(b_y, [C.DP // 2, 2, C.GP]), [0, 2, 1]))
         b_even = b_even.to(tl.float16)
         b_odd = b_odd.to(tl.float16)
-        b_q1 = _turn(b_rows1, b_steps1, b_even, b_odd, b_scale, WIDEN)
+        b_q1 = _turn(rows1, b_even, b_odd, b_scale, C.WIDEN)
         b_q2 = b_q1
         b_top = tl.max(tl.abs(b_q1), 0)
-        if K2:
-            b_q2 = _turn(b_rows2, b_steps2, b_even, b_odd, b_scale, WIDEN)
+        if C.K2:
+            b_q2 = _turn(rows2, b_even, b_odd, b_scale, C.WIDEN)
             b_top = tl.maximum(b_top, tl.max(tl.abs(b_q2), 0))
         b_top = tl.maximum(b_top, 1e-30)
         b_inverse = 1.0 / b_top
         b_q1 = (b_q1 * b_inverse[None, :]).to(tl.float16)
         b_q2 = (b_q2 * b_inverse[None, :]).to(tl.float16)
         b_bias = tl.sum(b_q1.to(tl.float32), 0)
-        if K2:
+        if C.K2:
             b_bias += tl.sum(b_q2.to(tl.float32), 0)
         b_top = b_top * scale_log2
         b_f = b_top * 16777216.0
-        b_a1 = tl.zeros([16 * V1, GP], tl.float32)
-        b_a2 = tl.zeros([16 * V2 if V2 else 16, GP], tl.float32)
+        b_a1 = tl.zeros([16 * C.V1, C.GP], tl.float32)
+        b_a2 = tl.zeros([16 * C.V2 if C.V2 else 16, C.GP], tl.float32)
         b_m, b_l, b_a1, b_a2 = _group(
-            b_k1, b_k2, b_v1, b_v2, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l,
-            b_a1, b_a2, K1, K2, V1, V2, GP, R, True, WIDEN,
+            b_k + b_v, k_count, v_count, left, b_q1, b_q2, b_f, b_m, b_l, b_a1, b_a2, C, True,
         )  # fmt: skip
-        for i_g in tl.range(i_s, last, spread, num_stages=STAGES):
-            p_kt, p_vt = p_k + i_g * k_step, p_v + i_g * v_step
-            b_k1 = _fetch(p_kt, k_count, R, 0, K1, R, False, False)
-            b_v1 = _fetch(p_vt, v_count, R, 0, V1, R, True, False)
-            b_k2, b_v2 = b_k1, b_v1
-            if K2:
-                b_k2 = _fetch(p_kt, k_count, R, K1, K2, R, False, False)
-            if V2:
-                b_v2 = _fetch(p_vt, v_count, R, V1, V2, R, True, False)
+        for i_g in tl.range(i_s, last, spread, num_stages=C.STAGES):
+            b_k = _fetch_both(p_k + i_g * k_step, k_count, C.R, C.K1, C.K2, C.R, False, False)
+            b_v = _fetch_both(p_v + i_g * v_step, v_count, C.R, C.V1, C.V2, C.R, True, False)
             b_m, b_l, b_a1, b_a2 = _group(
-                b_k1, b_k2, b_v1, b_v2, k_count, v_count, 128 * R, b_q1, b_q2, b_f,
-                b_m, b_l, b_a1, b_a2, K1, K2, V1, V2, GP, R, False, WIDEN,
+                b_k + b_v, k_count, v_count, 128 * C.R, b_q1, b_q2, b_f, b_m, b_l, b_a1, b_a2,
+                C, False,
             )  # fmt: skip
         b_m += -1.5 * b_bias * b_top
-        b_rows1, b_steps1 = _load_rows(
-            p_value_basis, p_value_steps, v_start, v_count,
-            v0, v1, v2, 0, V1, D, DP
-        )  # fmt: skip
-        b_rows2, b_steps2 = b_rows1, b_steps1
-        if V2:
-            b_rows2, b_steps2 = _load_rows(
-                p_value_basis, p_value_steps, v_start, v_count,
-                v0, v1, v2, V1, V2, D, DP
-            )  # fmt: skip
-        b_up0 = tl.zeros([DP // 2, GP], tl.float32)
-        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, b_rows1, b_steps1, WIDEN)
-        if V2:
-            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, b_rows2, b_steps2, WIDEN)
-        b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [DP, GP])
+        rows1, rows2 = _load_both(values, v_head, C.V1, C.V2, C)
+        b_up0 = tl.zeros([C.DP // 2, C.GP], tl.float32)
+        b_up0, b_up1 = _outward(b_up0, b_up0, b_a1, rows1, C.WIDEN)
+        if C.V2:
+            b_up0, b_up1 = _outward(b_up0, b_up1, b_a2, rows2, C.WIDEN)
+        b_acc = tl.reshape(tl.permute(tl.join(b_up0, b_up1), [0, 2, 1]), [C.DP, C.GP])
         b_acc += b_shift[:, None] * b_l[None, :]
         # q . mu adds the same to every visual score
         b_m += tl.sum(b_x * b_mean[:, None], 0) * scale_log2
     else:
-        if PDL:
+        if C.PDL:
             gdc_wait()
     end_split(
-        p_q, p_text_keys, p_text_values, p_text_lengths, p_acc, p_max, p_sum,
-        s_qh, s_tkb, s_tkh, s_tkm, s_tvb, s_tvh, s_tvm,
-        i_s, splits, i_b, i_h, i_bh, T - 1 - i_t + ahead, M, text_size, G, m_g,
-        b_m, b_l, b_acc, scale_log2,
-        GP, D, DP, TT, BLOCK_M, 2, SINGLE, WIDEN,
+        p_q, s_qh, text, s_text, partials, i_b, i_h, i_bh, T - 1 - i_t + ahead, M, text_size, G,
+        m_g, (b_m, b_l, b_acc), scale_log2, C,
     )  # fmt: skip

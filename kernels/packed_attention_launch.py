@@ -1,7 +1,7 @@
 """Launches decode attention over planes of 2-bit digits (`kernels.packed_attention`), and its
 merge."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .merge import merge_kernel
-from .packed_attention import digits_kernel
+from .packed_attention import Compiled, digits_kernel
 from .plan import device_facts, padded, power_of_two, unit
 from .planes import TILE, Planes
 from .reference import WIDEST_HEAD, Packed, Text, Unsupported
@@ -21,6 +21,7 @@ TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: 
 MOST_ROWS: Final = 4096  # new tokens that one launch attends to, over all samples
 MOST_PROGRAMS: Final = 65535  # rows times Key heads of a launch
 CROWD, ROOM = 5, 8  # warps a multiprocessor: see `plan_planes`
+SLICED: Final = 256  # query heads up to which several programs merge one, each a slice
 MERGED: Final = 8  # instructions that a split costs the merge
 WIDEST: Final = 32  # most granules of Keys or of Values that a head may have
 FEW: Final = 3  # fewest granules that a kernel has registers for: 24 bytes a token and head
@@ -154,7 +155,6 @@ def attend_packed(
     Raises:
         Unsupported: for types, heads or planes that no kernel reads.
     """
-    (B, _, T, _), Hkv = q.shape, text.keys.shape[1]
     reason = refused(q, text[:2])
     if max(visual.keys.widest, visual.values.widest) > WIDEST:
         reason = "too many bits a token for planes"
@@ -163,12 +163,11 @@ def attend_packed(
     if reason:
         raise Unsupported(reason)
     q, text = unit(q), text._replace(keys=unit(text.keys), values=unit(text.values))
-    step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * Hkv)))
-    found = [
-        _launch(q[:, :, i : i + step], visual, text, scale, config, splits, max(0, T - i - step))
-        for i in range(0, T, step)
-    ]
-    return found[0] if len(found) == 1 else torch.cat(found, 2)
+    return in_parts(
+        q,
+        text.keys.shape[1],
+        lambda some, ahead: _launch(some, visual, text, scale, config, splits, ahead),
+    )
 
 
 def _launch(
@@ -199,22 +198,20 @@ def _launch(
     extra = {"launch_pdl": True} if early else {}
     out = torch.empty((B * T, Hq, 1, d), dtype=q.dtype, device=q.device)
     partials: Partials = (out, None, None) if splits == 1 else partials_of(out, splits)
-    (k_first, k_rest), (v_first, v_rest) = blocks(key_slots), blocks(value_slots)
     G = Hq // Hkv
+    compiled = Compiled(
+        max(8, power_of_two(G)), d, padded(d), *blocks(key_slots), *blocks(value_slots),
+        config.tiles, TYPES[q.dtype], config.block_m, config.stages, splits == 1, early, arch == 0,
+    )  # fmt: skip
     digits_kernel[splits, B * T * Hkv](
-        q, visual.lengths, *_tensors(keys), *_tensors(values),
-        text.keys, text.values, text.lengths,
-        visual.mean, visual.value_mean, *partials,
-        *q.stride()[:2], q.stride(2) if T > 1 else 0,
-        *text.keys.stride()[:3], *text.values.stride()[:3],
-        N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E,
-        GP=max(8, power_of_two(G)), D=d, DP=padded(d),
-        K1=k_first, K2=k_rest, V1=v_first, V2=v_rest, R=config.tiles,
-        TT=TYPES[q.dtype], BLOCK_M=config.block_m, STAGES=config.stages,
-        SINGLE=splits == 1, PDL=early, WIDEN=arch == 0, num_warps=config.warps, **extra,
+        q, visual.lengths, _tensors(keys), _tensors(values), visual.mean, visual.value_mean,
+        tuple(text), partials, (*q.stride()[:2], q.stride(2) if T > 1 else 0),
+        (*text.keys.stride()[:3], *text.values.stride()[:3]),
+        N, M, plan.spread, plan.text_size, Hkv, G, T, ahead, scale * LOG2_E, compiled,
+        num_warps=config.warps, **extra,
     )  # fmt: skip
     if splits > 1:
-        merge_joined(out, out, partials, early)
+        merge(out, out, partials, early)
     return out.view(B, T, Hq, d).transpose(1, 2)
 
 
@@ -248,19 +245,36 @@ def partials_of(out: Tensor, splits: int) -> Partials:
     return scratch[: rows * width], scratch[rows * width : -rows], scratch[-rows:]
 
 
-def merge_joined(q: Tensor, out: Tensor, partials: Partials, early: bool) -> None:
-    """Fold splits that are all live by their maxima and masses alone.
+def merge(
+    q: Tensor, out: Tensor, partials: Partials, early: bool, apart: tuple[Any, ...] | None = None
+) -> None:
+    """Fold splits into the output, one program a query head and slice of the output.
 
-    One program a head and output slice; early: whether it may start before the splits have ended.
+    Args:
+        q: [B, Hq, 1, d].
+        out: the same.
+        partials: of `partials_of`.
+        early: whether it may start before the splits have ended.
+        apart: what `merge_kernel` has to know where text has splits of its own: lengths, mean,
+            sizes and the scale. None where all splits are live, and folded by maxima and masses.
     """
     B, Hq, _, d = q.shape
     splits = partials[0].numel() // (B * Hq * d)
-    block = min(padded(d), 32) if B * Hq <= 256 else padded(d)
+    block = min(padded(d), 32) if B * Hq <= SLICED else padded(d)
     width = max(2, power_of_two(splits))
+    lengths, sizes, G, scale = apart or ((None,) * 3, (1, 0, 0, 32, 0), 1, 1.0)
     merge_kernel[B * Hq, -(-d // block)](
-        *partials, out, q, None, None, None,
-        q.stride(0), q.stride(1), out.stride(0), out.stride(1),
-        1, 0, 0, 32, 0, splits, Hq, 1, 1.0,
+        *partials, out, q, *lengths, q.stride(0), q.stride(1), out.stride(0), out.stride(1),
+        *sizes, splits, Hq, G, scale,
         D=d, DP=padded(d), SP=width, SC=min(width, 4096 // block), BLOCK_D=block,
         PDL=early, num_warps=4, **({"launch_pdl": True} if early else {}),
     )  # fmt: skip
+
+
+def in_parts(q: Tensor, heads: int, launch: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Attention of new tokens [B, Hq, T, d], as few launches as hold them; launch: of some, and of
+    how many tokens are behind them."""
+    B, _, T, _ = q.shape
+    step = max(1, min(MOST_ROWS // B, MOST_PROGRAMS // (B * heads)))
+    found = [launch(q[:, :, i : i + step], max(0, T - i - step)) for i in range(0, T, step)]
+    return found[0] if len(found) == 1 else torch.cat(found, 2)

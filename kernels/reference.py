@@ -121,7 +121,7 @@ def attend_reference(q: Tensor, visual: Visual | None, text: Text, scale: float)
     M = text.keys.shape[2]
     slot = torch.arange(M, device=q.device)
     ends = slot.new_full((B,), M) if text.lengths is None else text.lengths
-    read_values = _masked(text.values.float(), slot < ends[:, None])
+    read_values = _alive(text.values, text.lengths)
     scores = _by_group(query, text.keys.float().mT)  # [B, Hkv, G, T, M]
     last = ends[:, None] - T + 1 + torch.arange(T, device=q.device)  # [B, T]
     dead = slot >= last[:, :, None].minimum(ends[:, None, None])
@@ -189,15 +189,6 @@ def _by_group(rows: Tensor, matrix: Tensor) -> Tensor:
     return torch.stack([each @ matrix for each in rows.unbind(2)], 2)
 
 
-def _masked(values: Tensor, live: Tensor) -> Tensor:
-    """values [B, Hkv, n, d] float32, zero where `live` [B, n] is False: those slots are undefined.
-
-    As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
-    """
-    every = -live[:, None, :, None].int()
-    return (values.view(torch.int32) & every).view(torch.float32)
-
-
 def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
     """The Keys and Values that attention over compressed tokens amounts to.
 
@@ -221,10 +212,13 @@ def expanded(visual: Visual, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
-    """Values as float32 with the slots beyond each length set to zero (their content is
-    undefined)."""
+    """Values [B, Hkv, n, d] as float32, zero beyond each length: those slots are undefined.
+
+    As bits, because `masked_fill` takes ten times as long where its mask is broadcast.
+    """
     values = values.float()
     if lengths is None:
         return values
-    slot = torch.arange(values.shape[2], device=values.device)
-    return _masked(values, slot < lengths[..., None])
+    live = torch.arange(values.shape[2], device=values.device) < lengths[:, None]
+    every = -live[:, None, :, None].int()
+    return (values.view(torch.int32) & every).view(torch.float32)

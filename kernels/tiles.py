@@ -1,10 +1,11 @@
-"""Steps of the decode attention kernels over one tile: loads, products, softmax.
+"""Steps that all decode attention kernels share: products, softmax, loads, the text's share.
 
-Names: p_ pointer, b_ block in registers, o_ offsets, m_ mask, i_ index, s_ stride. Symbols as in
-`kernels.reference`; GP = G padded to a power of two of at least 8, DP and KP1 + KP2 the padded
-widths of d and k. Products are taken transposed, tokens or channels by query heads: a
+Names: p_ pointer, b_ block in registers, o_ offsets, m_ mask, i_ index, s_ stride; C is what is
+compiled in. Symbols as in `kernels.reference`; GP = G padded to a power of two of at least 8, DP
+the padded width of d. Products are taken transposed, tokens or channels by query heads: a
 tensor-core tile is 16 x 8, so that up to eight heads fill one. Values are loaded channels by tokens
-for that. Scores are kept in log2 units, so every exponential is a bare exp2.
+for that. Scores are kept in log2 units, so every exponential is a bare exp2. A softmax state is
+(log2 maxima [GP], sums [GP], weighted Values [DP, GP]).
 """
 
 import triton
@@ -12,7 +13,7 @@ import triton.language as tl
 
 
 @triton.jit
-def dot(b_a, b_b, b_acc, TYPE: tl.constexpr, PREC: tl.constexpr, WIDEN: tl.constexpr):
+def dot(b_a, b_b, b_acc, TYPE: tl.constexpr, PREC, WIDEN: tl.constexpr):
     """acc + a @ b in TYPE; WIDEN for the interpreter, which cannot multiply bfloat16."""
     b_a = b_a.to(TYPE)
     b_b = b_b.to(TYPE)
@@ -34,117 +35,100 @@ def softmax_step(b_s, b_f, m_valid, b_m, b_l):
 
 
 @triton.jit
-def load_rows(
+def load_tile(
     p_base, o_row, s_row, o_col, width, hi, FULL: tl.constexpr, WHOLE: tl.constexpr = False
 ):
-    """Rows [BLOCK, width] of a cache; zero past `hi`. The stream is read once: evict it first.
+    """Rows of a cache, rows by columns or columns by rows as the two offsets lie; zero past `hi`.
 
-    FULL: every column exists; WHOLE: every row exists.
+    The stream is read once: evict it first. FULL: every column exists; WHOLE: every row exists.
     """
-    p_tile = p_base + o_row[:, None] * s_row + o_col[None, :]
+    p_tile = p_base + o_row * s_row + o_col
     if FULL and WHOLE:
         return tl.load(p_tile, eviction_policy="evict_first")
     elif WHOLE:
-        m_tile = (o_col < width)[None, :]
-        return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
+        return tl.load(p_tile, mask=o_col < width, other=0.0, eviction_policy="evict_first")
     elif FULL:
-        return tl.load(p_tile, mask=(o_row < hi)[:, None], other=0.0, eviction_policy="evict_first")
+        return tl.load(p_tile, mask=o_row < hi, other=0.0, eviction_policy="evict_first")
     else:
-        m_tile = (o_row < hi)[:, None] & (o_col < width)[None, :]
+        m_tile = (o_row < hi) & (o_col < width)
         return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
-def load_columns(
-    p_base, o_row, s_row, o_col, width, hi, FULL: tl.constexpr, WHOLE: tl.constexpr = False
-):
-    """`load_rows` transposed: [width, BLOCK]."""
-    p_tile = p_base + o_row[None, :] * s_row + o_col[:, None]
-    if FULL and WHOLE:
-        return tl.load(p_tile, eviction_policy="evict_first")
-    elif WHOLE:
-        m_tile = (o_col < width)[:, None]
-        return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
-    elif FULL:
-        return tl.load(p_tile, mask=(o_row < hi)[None, :], other=0.0, eviction_policy="evict_first")
-    else:
-        m_tile = (o_row < hi)[None, :] & (o_col < width)[:, None]
-        return tl.load(p_tile, mask=m_tile, other=0.0, eviction_policy="evict_first")
+def load_query(p_q, s_qh, m_g, C: tl.constexpr):
+    """The queries of a key head [DP, GP]."""
+    o_d = tl.arange(0, C.DP)[:, None]
+    p_tile = p_q + tl.arange(0, C.GP)[None, :] * s_qh + o_d
+    return tl.load(p_tile, mask=(o_d < C.D) & m_g[None, :], other=0.0)
 
 
 @triton.jit
-def pair(b_x, WIDEN: tl.constexpr):
-    """The two int8 numbers of every int16, as two float16 tiles (exact)."""
-    if WIDEN:  # the interpreter runs no assembly
-        return (b_x & 0xFF).to(tl.int8).to(tl.float16), (b_x >> 8).to(tl.int8).to(tl.float16)
-    else:  # 0x6400 | u is the float16 1024 + u: no slow integer conversion
-        return tl.inline_asm_elementwise(
-            """{
-            .reg .b32 u, e, o, c;
-            xor.b32 u, $2, 0x80808080;
-            mov.b32 c, 0x64806480;
-            prmt.b32 e, u, 0x64646464, 0x4240;
-            prmt.b32 o, u, 0x64646464, 0x4341;
-            sub.f16x2 $0, e, c;
-            sub.f16x2 $1, o, c;
-            }""",
-            "=r,=r,r", [b_x], dtype=(tl.float16, tl.float16), is_pure=True, pack=2,
-        )  # fmt: skip
+def no_tokens(C: tl.constexpr):
+    """The softmax state before the first token."""
+    b_m = tl.full([C.GP], float("-inf"), tl.float32)
+    return b_m, tl.zeros([C.GP], tl.float32), tl.zeros([C.DP, C.GP], tl.float32)
 
 
 @triton.jit
-def tile_step(
-    b_q1, b_q2, b_k1, b_k2, b_v, b_f, b_m, b_l, b_acc, o_n, hi,
-    TYPE: tl.constexpr, KP2: tl.constexpr, WIDEN: tl.constexpr,
+def read_text(
+    p_q, s_qh, text, s_text, i_b, i_h, lo, hi, m_g, state, scale_log2, C: tl.constexpr
 ):  # fmt: skip
-    """One visual tile: scores from one or two blocks of channels, softmax, weighted Values.
-
-    hi: tokens left in the split; None when the tile is whole.
-    """
-    b_s = tl.zeros([b_k1.shape[0], b_q1.shape[1]], tl.float32)
-    b_s = dot(b_k1, b_q1, b_s, TYPE, "ieee", WIDEN)
-    if KP2:
-        b_s = dot(b_k2, b_q2, b_s, TYPE, "ieee", WIDEN)
-    m_valid = None
-    if hi is not None:
-        m_valid = o_n < hi
-    b_p, b_past, b_m, b_l = softmax_step(b_s, b_f, m_valid, b_m, b_l)
-    b_acc = dot(b_v, b_p, b_acc * b_past[None, :], TYPE, "ieee", WIDEN)
+    """The softmax state with text tokens lo to hi, lo < hi, of one head in it."""
+    p_keys, p_values, _ = text
+    s_kb, s_kh, s_km, s_vb, s_vh, s_vm = s_text
+    p_k = p_keys + i_b.to(tl.int64) * s_kb + i_h.to(tl.int64) * s_kh + lo.to(tl.int64) * s_km
+    p_v = p_values + i_b.to(tl.int64) * s_vb + i_h.to(tl.int64) * s_vh + lo.to(tl.int64) * s_vm
+    b_q = load_query(p_q, s_qh, m_g, C).to(C.TT)
+    b_f = tl.full([C.GP], 1.0, tl.float32) * scale_log2
+    o_d = tl.arange(0, C.DP)
+    b_m, b_l, b_acc = state
+    left = hi - lo
+    for start in tl.range(0, left, C.BLOCK_M, num_stages=2):
+        o_m = start + tl.arange(0, C.BLOCK_M)
+        b_k = load_tile(p_k, o_m[:, None], s_km, o_d[None, :], C.D, left, C.D == C.DP)
+        b_v = load_tile(p_v, o_m[None, :], s_vm, o_d[:, None], C.D, left, C.D == C.DP)
+        b_zero = tl.zeros([C.BLOCK_M, C.GP], tl.float32)
+        b_s = dot(b_k, b_q, b_zero, C.TT, "ieee", C.WIDEN)
+        b_p, b_past, b_m, b_l = softmax_step(b_s, b_f, o_m < left, b_m, b_l)
+        b_acc = dot(b_v, b_p, b_acc * b_past[None, :], C.TT, "ieee", C.WIDEN)
     return b_m, b_l, b_acc
 
 
 @triton.jit
-def project(
-    p_q, p_basis, p_index, s_rd, s_rk, m_g, o_k, k,
-    D: tl.constexpr, DP: tl.constexpr, GP: tl.constexpr, CT: tl.constexpr, PREC: tl.constexpr,
-    WIDEN: tl.constexpr, s_qh,
-):  # fmt: skip
-    """q in the Keys' basis, one block of channels: [len(o_k), GP] float32."""
-    o_g = tl.arange(0, GP)
-    m_k = o_k < k
-    m_q = m_k[:, None] & m_g[None, :]
-    if p_index is not None:
-        o_c = tl.load(p_index + o_k, mask=m_k, other=0)
-        b_q = tl.load(p_q + o_g[None, :] * s_qh + o_c[:, None], mask=m_q, other=0.0)
-        b_q = b_q.to(tl.float32)
-    elif p_basis is not None:
-        o_d = tl.arange(0, DP)
-        m_d = o_d < D
-        m_x = m_d[:, None] & m_g[None, :]
-        b_x = tl.load(p_q + o_g[None, :] * s_qh + o_d[:, None], mask=m_x, other=0.0)
-        p_r = p_basis + o_d[:, None] * s_rd + o_k[None, :] * s_rk
-        b_r = tl.load(p_r, mask=m_d[:, None] & m_k[None, :], other=0.0)
-        b_zero = tl.zeros([o_k.shape[0], GP], tl.float32)
-        b_q = dot(b_r.T, b_x, b_zero, CT, PREC, WIDEN)
+def store_split(partials, state, o_slot, m_g, C: tl.constexpr):
+    """A split's softmax state in scratch rows, or in the output's (SINGLE) at its scale."""
+    p_acc, p_max, p_sum = partials
+    b_m, b_l, b_acc = state
+    if C.SINGLE:
+        b_acc = b_acc / tl.where(b_l > 0, b_l, 1.0)[None, :]
+        b_acc = b_acc.to(p_acc.dtype.element_ty)
     else:
-        b_q = tl.load(p_q + o_g[None, :] * s_qh + o_k[:, None], mask=m_q, other=0.0)
-        b_q = b_q.to(tl.float32)
-    return b_q
+        tl.store(p_max + o_slot, b_m, mask=m_g)
+        tl.store(p_sum + o_slot, b_l, mask=m_g)
+    o_d = tl.arange(0, C.DP)
+    p_tile = p_acc + o_slot.to(tl.int64)[None, :] * C.D + o_d[:, None]
+    tl.store(p_tile, b_acc, mask=m_g[None, :] & (o_d < C.D)[:, None])
 
 
 @triton.jit
-def store_columns(p_acc, b_acc, o_slot, m_g, D: tl.constexpr, DP: tl.constexpr):
-    """Accumulators [DP, GP] at scratch rows of D."""
-    o_d = tl.arange(0, DP)
-    p_tile = p_acc + o_slot.to(tl.int64)[None, :] * D + o_d[:, None]
-    tl.store(p_tile, b_acc, mask=m_g[None, :] & (o_d < D)[:, None])
+def end_split(
+    p_q, s_qh, text, s_text, partials, i_b, i_h, i_bh, behind, M, text_size, G, m_g, state,
+    scale_log2, C: tl.constexpr,
+):  # fmt: skip
+    """A split that has read its visual tokens reads its share of the text, and leaves its result.
+
+    The last split reads the text's first tokens, since it may have a visual tile less. behind: the
+    text's last tokens that the query does not see, though it sees the first one of any text.
+    """
+    i_s = tl.program_id(0)
+    splits = tl.num_programs(0)
+    end = M
+    if text[2] is not None:
+        end = tl.load(text[2] + i_b)
+    end = tl.maximum(end - behind, tl.minimum(end, 1))
+    lo = (splits - 1 - i_s) * text_size
+    hi = tl.minimum(lo + text_size, end)
+    if lo < hi:
+        state = read_text(p_q, s_qh, text, s_text, i_b, i_h, lo, hi, m_g, state, scale_log2, C)
+    o_slot = (i_bh * G + tl.arange(0, C.GP)) * splits + i_s
+    store_split(partials, state, o_slot, m_g, C)

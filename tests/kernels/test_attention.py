@@ -12,18 +12,39 @@ import torch
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
-from kernels import attention_launch
+from kernels import attention_launch, packed_attention_launch
 from kernels.attention_launch import attend_rows, attend_triton, refusal
-from kernels.packed_attention_launch import WIDEST, PlanesConfig, attend_packed
+from kernels.packed_attention_launch import (
+    WIDEST,
+    PlanesConfig,
+    attend_packed,
+)
 from kernels.plan import Config, Joined
-from kernels.reference import Packed, Text, Unsupported, Visual, attend_reference
+from kernels.reference import (
+    Packed,
+    Text,
+    Unsupported,
+    Visual,
+    attend_reference,
+)
 from kernels.samples import sample, sample_packed
-from rotatek import RotateKCache, Settings, make_request
+from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import prefill
 from rotatek.engine.sequences import Sequence
+from rotatek.inputs.request import make_request
+from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, misaligned, passes
+from tests.kernels.cases import (
+    PACKS,
+    Case,
+    attend_plain,
+    errors,
+    grid,
+    make,
+    misaligned,
+    passes,
+)
 from tests.tiny import tiny_qwen
 
 ON_GPU = torch.cuda.is_available()
@@ -145,9 +166,11 @@ class Launches:
         self.early: list[bool] = []
 
     def __getitem__(self, grid: Any) -> Any:
-        return lambda *args, **kwargs: self.early.append(
-            bool(kwargs["PDL"]) and kwargs.get("launch_pdl", False)
-        )
+        def launch(*args: Any, **options: Any) -> None:
+            early = options["PDL"] if "PDL" in options else args[-1].PDL
+            self.early.append(early and options.get("launch_pdl", False))
+
+        return launch
 
 
 @pytest.mark.parametrize(
@@ -163,8 +186,8 @@ def test_nothing_is_read_early_that_was_just_written(
     visual_tokens: int, change: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [Launches(), Launches()]
-    for name, kernel in zip(("split_kernel", "merge_kernel"), kernels, strict=True):
-        monkeypatch.setattr(attention_launch, name, kernel)
+    monkeypatch.setattr(attention_launch, "split_kernel", kernels[0])
+    monkeypatch.setattr(packed_attention_launch, "merge_kernel", kernels[1])
     monkeypatch.setattr(attention_launch, "device_facts", lambda device: H200)
     q, visual, text = make(Case(BF16, N=visual_tokens), "cpu")
     attend(q, visual if visual is None else visual._replace(**change), text, 0.1)
@@ -208,8 +231,7 @@ def several(kind: str) -> tuple[torch.Tensor, Visual | None, Text]:
 @pytest.mark.parametrize("kind, most", [("planes", 4096), ("planes", 2), ("one", 2), ("text", 2)])
 def test_several_new_tokens_are_rows(monkeypatch: pytest.MonkeyPatch, kind: str, most: int) -> None:
     """In one launch, or in several where there are too many."""
-    for launches in ("attention_launch", "packed_attention_launch"):
-        monkeypatch.setattr(f"kernels.{launches}.MOST_ROWS", most)
+    monkeypatch.setattr(packed_attention_launch, "MOST_ROWS", most)
     q, visual, text = several(kind)
     if isinstance(visual, Packed):
         got = attend_packed(q, visual, text, 0.1)

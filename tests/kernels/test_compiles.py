@@ -48,7 +48,7 @@ def compile_only(module, arch, *names):
         module.device_facts = lambda device: (arch, 100)
 
 compile_only(packed_attention_launch, arch, "digits_kernel", "merge_kernel")
-compile_only(attention_launch, arch, "split_kernel", "joined_kernel", "merge_kernel")
+compile_only(attention_launch, arch, "split_kernel", "joined_kernel")
 compile_only(packing, arch, "pack_kernel", "steps_kernel")
 compile_only(covariance, arch, "covariance_kernel", "join_kernel")
 compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
