@@ -12,15 +12,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .attention import Compiled, joined_kernel, split_kernel
-from .packed_attention_launch import (
-    LOG2_E,
-    TYPES,
-    Partials,
-    in_parts,
-    merge,
-    partials_of,
-    refused,
-)
+from .packed_attention_launch import LOG2_E, TYPES, Partials, in_parts, merge, partials_of, refused
 from .plan import Config, Work, device_facts, layout, padded, power_of_two, unit
 from .reference import Narrow, Text, Unsupported
 

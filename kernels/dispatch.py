@@ -18,14 +18,7 @@ import torch
 from torch import Tensor
 
 from .elementwise_reference import CLOSE, PLAIN
-from .reference import (
-    WIDEST_HEAD,
-    Packed,
-    Text,
-    Unsupported,
-    Visual,
-    attend_reference,
-)
+from .reference import WIDEST_HEAD, Packed, Text, Unsupported, Visual, attend_reference
 from .samples import sample, sample_elementwise, sample_packed, sample_window
 from .window_attention_reference import Window, window_attention_plain
 

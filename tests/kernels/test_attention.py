@@ -14,37 +14,16 @@ from transformers.cache_utils import DynamicCache
 
 from kernels import attention_launch, packed_attention_launch
 from kernels.attention_launch import attend_rows, attend_triton, refusal
-from kernels.packed_attention_launch import (
-    WIDEST,
-    PlanesConfig,
-    attend_packed,
-)
+from kernels.packed_attention_launch import WIDEST, PlanesConfig, attend_packed
 from kernels.plan import Config, Joined
-from kernels.reference import (
-    Packed,
-    Text,
-    Unsupported,
-    Visual,
-    attend_reference,
-)
+from kernels.reference import Packed, Text, Unsupported, Visual, attend_reference
 from kernels.samples import sample, sample_packed
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek import RotateKCache, Settings, make_request
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import prefill
 from rotatek.engine.sequences import Sequence
-from rotatek.inputs.request import make_request
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
-from tests.kernels.cases import (
-    PACKS,
-    Case,
-    attend_plain,
-    errors,
-    grid,
-    make,
-    misaligned,
-    passes,
-)
+from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, misaligned, passes
 from tests.tiny import tiny_qwen
 
 ON_GPU = torch.cuda.is_available()
