@@ -1,8 +1,7 @@
 """The layout of visual tokens on the picture, for heat maps and masks."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,65 +32,31 @@ class Grid:
     picture: int = 0
 
     @classmethod
-    def within(
-        cls, rows: int, columns: int, part: tuple[int, int, int, int], start: int = 0
-    ) -> "Grid":
-        """The grid of a full picture of which only a part is visible.
+    def of_views(cls, rows: int, columns: int, side: int) -> "tuple[Grid, ...]":
+        """The grids of a picture that is cut into tiles, whose tokens come tile by tile, and shown
+        whole behind them.
 
         Args:
-            rows: of the full picture.
-            columns: of the full picture.
-            part: its top, left, bottom and right in cells; the last two are just outside it.
-            start: as of the class.
-        """
-        top, left, bottom, right = part
-        cells = np.full((rows, columns), -1)
-        shown = np.arange((bottom - top) * (right - left))
-        cells[top:bottom, left:right] = shown.reshape(bottom - top, right - left)
-        return cls(rows, columns, start, tuple(cells.ravel().tolist()), trimmed=True)
-
-    @classmethod
-    def tiled(cls, tiles: tuple[int, int], tile: tuple[int, int], start: int = 0) -> "Grid":
-        """The joint grid of tiles whose tokens come tile by tile.
-
-        Args:
-            tiles: rows and columns of tiles.
-            tile: rows and columns of tokens in a tile.
-            start: as of the class.
-        """
-        (down, across), (rows, columns) = tiles, tile
-        number = np.arange(down * across * rows * columns).reshape(down, across, rows, columns)
-        joint = number.transpose(0, 2, 1, 3).ravel()
-        return cls(down * rows, across * columns, start, tuple(joint.tolist()))
-
-    @classmethod
-    def of_views(cls, tiles: Iterable[tuple[int, int]], side: int) -> "tuple[Grid, ...]":
-        """The grids of pictures that are each cut into tiles, and shown whole behind them.
-
-        Args:
-            tiles: rows and columns of each picture's tiles; 0 where it is shown whole only.
+            rows: of tiles.
+            columns: of tiles; 0 where it is shown whole only.
             side: tokens along one side of a tile, and of the whole view.
         """
-        found, start = [], 0
-        for number, (rows, columns) in enumerate(tiles):
-            if rows * columns:
-                found.append(
-                    replace(cls.tiled((rows, columns), (side, side), start), picture=number)
-                )
-            start += rows * columns * side**2
-            found.append(cls(side, side, start, picture=number))
-            start += side**2
-        return tuple(found)
+        count = rows * columns * side**2
+        whole = cls(side, side, count)
+        if not count:
+            return (whole,)
+        number = np.arange(count).reshape(rows, columns, side, side).transpose(0, 2, 1, 3)
+        return cls(rows * side, columns * side, 0, tuple(number.ravel().tolist())), whole
 
     @classmethod
-    def cropped(cls, side: int, width: int, height: int, start: int = 0) -> "Grid":
+    def cropped(cls, side: int, width: int, height: int) -> "Grid":
         """A square of side x side tokens that covers the middle of a picture of another shape."""
         long = min(round(side * max(width, height) / min(width, height)), MOST_CROPPED * side)
         rows, columns = (long, side) if height > width else (side, long)
         cells = np.full((rows, columns), -1)
         top, left = (rows - side) // 2, (columns - side) // 2
         cells[top : top + side, left : left + side] = np.arange(side * side).reshape(side, side)
-        return cls(rows, columns, start, tuple(cells.ravel().tolist()))
+        return cls(rows, columns, 0, tuple(cells.ravel().tolist()))
 
     def to_cells(self, values: NDArray) -> NDArray:
         """Values of all visual tokens [..., N] on the cells [..., rows, columns]; 0 where none."""

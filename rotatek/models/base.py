@@ -3,9 +3,10 @@
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from itertools import accumulate
+from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
 from PIL import Image
@@ -52,6 +53,29 @@ class Pixels:
     grids: tuple[Grid, ...]
     texts: tuple[str, ...]
     runs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor], pictures: Sequence["Shown"]) -> "Pixels":
+        """The tensors of some pictures, and what each becomes."""
+        starts = accumulate((sum(one.counts) for one in pictures), initial=0)
+        grids = tuple(
+            replace(grid, start=start + grid.start, picture=number)
+            for number, (one, start) in enumerate(zip(pictures, starts, strict=False))
+            for grid in one.grids
+        )
+        counts = tuple(count for one in pictures for count in one.counts)
+        runs = tuple(run for one in pictures for run in one.runs or one.counts)
+        return cls(tensors, counts, grids, tuple(one.text for one in pictures), runs)
+
+
+class Shown(NamedTuple):
+    """What one picture becomes: as of `Pixels`, its grids counted from its own first token; runs:
+    as the counts by default."""
+
+    text: str
+    counts: tuple[int, ...]
+    grids: tuple[Grid, ...] = ()
+    runs: tuple[int, ...] = ()
 
 
 NOTHING_SHOWN: Final = Pixels({}, (), (), (), ())  # of a chat of texts alone

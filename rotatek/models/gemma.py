@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Embedded, Pixels, VisionLanguageModel
+from rotatek.models.base import Embedded, Pixels, Shown, VisionLanguageModel
 
 
 class Gemma3(VisionLanguageModel):
@@ -42,16 +42,13 @@ class Gemma3(VisionLanguageModel):
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to a square; long pictures may bring crops of themselves ("pan and scan")."""
         out = self.images(images=list(images), return_tensors="pt")
-        crops = [int(number) for number in out["num_crops"]]
         count = int(self.model.config.mm_tokens_per_image)
-        side, start, grids = int(count**0.5), 0, []
-        for number, more in enumerate(crops):
-            grids.append(Grid(side, side, start, picture=number))
-            start += (more + 1) * count
-        tensors = {"pixel_values": out["pixel_values"].to(self.device)}
-        counts = (count,) * (len(crops) + sum(crops))
-        texts = tuple(self._text(number) for number in crops)
-        return Pixels(tensors, counts, tuple(grids), texts, counts)
+        grid = Grid(int(count**0.5), int(count**0.5))
+        shown = [
+            Shown(self._text(crops), (count,) * (1 + crops), (grid,))
+            for crops in map(int, out["num_crops"])
+        ]
+        return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
 
     def _text(self, crops: int) -> str:
         """The prompt's text for one picture and its crops."""
@@ -75,18 +72,13 @@ class Gemma4(VisionLanguageModel):
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole units of patches within the budget; each unit becomes one token."""
         out, unit = self.images(images=list(images), return_tensors="pt"), self._unit
-        start, grids = 0, []
-        for number, places in enumerate(out["image_position_ids"]):
+        begin, end = (self.token(number) for number in self.around_ids)
+        text, shown = f"{begin}{self.placeholder}{end}", []
+        for places in out["image_position_ids"]:
             columns, rows = ((places.amax(0) + 1) // unit).tolist()
-            grids.append(Grid(rows, columns, start, picture=number))
-            start += rows * columns
-        counts = tuple(grid.rows * grid.columns for grid in grids)
-        config = self.model.config
-        begin, end = self.token(config.boi_token_id), self.token(config.eoi_token_id)
-        texts = (f"{begin}{self.placeholder}{end}",) * len(counts)
+            shown.append(Shown(text, (rows * columns,), (Grid(rows, columns),)))
         names = ("pixel_values", "image_position_ids")
-        tensors = {name: out[name].to(self.device) for name in names}
-        return Pixels(tensors, counts, tuple(grids), texts, counts)
+        return Pixels.of({name: out[name].to(self.device) for name in names}, shown)
 
     @property
     def _unit(self) -> int:
@@ -103,7 +95,7 @@ class Gemma4(VisionLanguageModel):
                 "pixel_values": patches[number : number + 1, real],
                 "image_position_ids": places[number : number + 1, real],
             }
-            parts.append(super().features(Pixels(one, (), (), (), ())))
+            parts.append(super().features(Pixels.of(one, ())))
         return torch.cat(parts)
 
     def besides(self, embedded: Embedded) -> dict[str, Any]:

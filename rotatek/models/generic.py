@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 from rotatek.bridge.scope import own_calls
 from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Embedded, Pixels, Prompt, VisionLanguageModel, with_additions
+from rotatek.models.base import Embedded, Pixels, Prompt, Shown, VisionLanguageModel, with_additions
 
 KINDS: Final = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 TEXT: Final = ("input_ids", "attention_mask", *KINDS)
@@ -59,23 +59,28 @@ class Generic(VisionLanguageModel):
             ModelUnsupported: where it makes no visual tokens of them, or others of several pictures
                 together than of each alone.
         """
-        texts, runs = [], []
+        shown = []
         for image in images:
             out = self._processed([image])
-            ids, lengths = collapsed(out["input_ids"][0].tolist(), self.visual_ids)
-            texts.append(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-            runs.append(lengths)
+            ids, runs = collapsed(out["input_ids"][0].tolist(), self.visual_ids)
+            text = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+            shown.append(Shown(text, tuple(runs)))
         if len(images) > 1:
             out = self._processed(images)
-        counts = tuple(length for lengths in runs for length in lengths)
-        if not counts or int(self._visual(out["input_ids"]).sum()) != sum(counts):
+        tokens = [sum(one.counts) for one in shown]
+        if not any(tokens) or int(self._visual(out["input_ids"]).sum()) != sum(tokens):
             raise self._unread("pictures become other tokens than its processor says")
         tensors = {
             name: value.to(self.device)
             for name, value in out.items()
             if isinstance(value, Tensor) and name not in TEXT
         }
-        return Pixels(tensors, counts, self._grids(tensors, runs), tuple(texts), counts)
+        sides = self._sides(tensors)
+        found = [_grid(*side, count) for side, count in zip(sides, tokens, strict=False)]
+        if len(sides) == len(shown) and all(found):
+            grids = (grid for grid in found if grid)
+            shown = [one._replace(grids=(grid,)) for one, grid in zip(shown, grids, strict=True)]
+        return Pixels.of(tensors, shown)
 
     def _processed(
         self, images: Sequence[Image.Image], question: str = "", placeholder: str = ""
@@ -102,27 +107,6 @@ class Generic(VisionLanguageModel):
             "`model.generate` with a `RotateKCache`, or one of the families that "
             "`python -m rotatek info` lists."
         )
-
-    def _grids(self, tensors: dict[str, Tensor], runs: Sequence[Sequence[int]]) -> tuple[Grid, ...]:
-        """The pictures' grids, where the processor counts patches, or tells a whole number of them.
-
-        Args:
-            tensors: the processor's.
-            runs: the lengths of each picture's runs of visual tokens.
-        """
-        sides, start, grids = self._sides(tensors), 0, []
-        if len(sides) != len(runs):
-            return ()
-        for number, ((rows, columns), lengths) in enumerate(zip(sides, runs, strict=True)):
-            count = sum(lengths)
-            unit = math.isqrt(rows * columns // count)  # patches along one side of a token
-            if unit < 1 or rows % unit or columns % unit or rows * columns != count * unit**2:
-                return ()
-            if min(rows, columns) < 2 * unit:
-                return ()
-            grids.append(Grid(rows // unit, columns // unit, start, picture=number))
-            start += count
-        return tuple(grids)
 
     def _sides(self, tensors: dict[str, Tensor]) -> list[list[int]]:
         """Rows and columns of each picture's patches, where a tensor tells them; else nothing."""
@@ -208,6 +192,14 @@ class Generic(VisionLanguageModel):
         )
         if not same:
             raise self._unread("its language model is given more than visual tokens")
+
+
+def _grid(rows: int, columns: int, count: int) -> Grid | None:
+    """The grid of a picture of so many patches and tokens, where it is one."""
+    unit = math.isqrt(rows * columns // count)  # patches along one side of a token
+    if unit < 1 or rows % unit or columns % unit or rows * columns != count * unit**2:
+        return None
+    return None if min(rows, columns) < 2 * unit else Grid(rows // unit, columns // unit)
 
 
 def _tensors(given: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:

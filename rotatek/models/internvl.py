@@ -9,7 +9,7 @@ from torch import nn
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Pixels, VisionLanguageModel
+from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 
 class InternVL(VisionLanguageModel):
@@ -45,24 +45,16 @@ class InternVL(VisionLanguageModel):
         """Cut into tiles in the shape nearest to the picture's, and add a thumbnail."""
         out = self.images(images=list(images), crop_to_patches=True, return_tensors="pt")
         begin, end = (getattr(self.tokenizer, *told) for told in self.around.items())
-        count, views = self.model.config.image_seq_length, out["num_patches"].tolist()
-        tiles = [
-            self._canvas(image)[::-1] if number > 1 else (0, 0)
-            for image, number in zip(images, views, strict=True)
-        ]
-        texts = (f"{begin}{self.placeholder}{end}",) * len(views)
-        runs = tuple(count * number for number in views)
-        tensors = {"pixel_values": out["pixel_values"].to(self.device)}
-        grids = Grid.of_views(tiles, math.isqrt(count))
-        return Pixels(tensors, (count,) * sum(views), grids, texts, runs)
-
-    def _canvas(self, image: Image.Image) -> tuple[int, int]:
-        """Columns and rows of a picture's tiles."""
-        images = self.images
-        tile = (images.size["height"], images.size["width"])
-        return get_optimal_tiled_canvas(
-            (image.height, image.width), tile, images.min_patches, images.max_patches
-        )
+        text, count = f"{begin}{self.placeholder}{end}", self.model.config.image_seq_length
+        tile, shown = (self.images.size["height"], self.images.size["width"]), []
+        for image, views in zip(images, out["num_patches"].tolist(), strict=True):
+            columns, rows = get_optimal_tiled_canvas(
+                (image.height, image.width), tile, self.images.min_patches, self.images.max_patches
+            )
+            tiles = (rows, columns) if views > 1 else (0, 0)
+            grids = Grid.of_views(*tiles, math.isqrt(count))
+            shown.append(Shown(text, (count,) * views, grids, (count * views,)))
+        return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """CLS attention of the layer that the projector reads.

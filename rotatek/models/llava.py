@@ -15,7 +15,7 @@ from rotatek.bridge.attention import tapped
 from rotatek.bridge.vision import AttentionTap
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
-from rotatek.models.base import Pixels, VisionLanguageModel
+from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 
 class Llava(VisionLanguageModel):
@@ -35,32 +35,20 @@ class Llava(VisionLanguageModel):
         """Resize and cut out the middle square."""
         out = self.images(images=list(images), return_tensors="pt")
         side = self._side
-        count = side**2 + (0 if self._drops_first else 1)
-        grids = tuple(
-            replace(self._grid(image, number * count), picture=number)
-            for number, image in enumerate(images)
-        )
-        texts, counts = (self.placeholder,) * len(images), (count,) * len(images)
-        tensors = {"pixel_values": out["pixel_values"].to(self.device)}
-        return Pixels(tensors, counts, grids, texts, counts)
-
-    def _grid(self, image: Image.Image, start: int) -> Grid:
-        """The tokens' region of one picture: all of it, or the square that is cropped."""
-        start += 0 if self._drops_first else 1
-        if not getattr(self.images, "do_center_crop", False):
-            return Grid(self._side, self._side, start)
-        return Grid.cropped(self._side, *image.size, start)
+        first = self.model.config.vision_feature_select_strategy != "default"  # a CLS token's
+        cropped = getattr(self.images, "do_center_crop", False)
+        grids = (Grid.cropped(side, *i.size) if cropped else Grid(side, side) for i in images)
+        shown = [
+            Shown(self.placeholder, (first + side**2,), (replace(grid, start=int(first)),))
+            for grid in grids
+        ]
+        return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
 
     @property
     def _side(self) -> int:
         """Patches along one side of a view."""
         vision = self.model.config.vision_config
         return vision.image_size // vision.patch_size
-
-    @property
-    def _drops_first(self) -> bool:
-        """Whether the tower's CLS token is not a visual token."""
-        return self.model.config.vision_feature_select_strategy == "default"
 
     def _views(self, pixels: Pixels) -> Tensor:
         """The tower's input, [T, 3, height, width]."""
@@ -127,17 +115,15 @@ class LlavaNext(Llava):
         out = self.images(images=list(images), return_tensors="pt")
         tensors = {name: out[name].to(self.device) for name in ("pixel_values", "image_sizes")}
         marks = self._pack(self._blank_tiles(tensors))
-        grids: list[Grid] = []
-        start, side = 0, self._side
-        for number, mark in enumerate(marks):
+        side, shown = self._side, []
+        for mark in marks:
             newlines = int((mark > (1 + NEWLINE) / 2).sum())
-            grids.append(Grid(side, side, start, picture=number))
+            grids = (Grid(side, side),)
             if newlines > 1:
                 columns = (len(mark) - side * side) // newlines
-                grids.append(Grid(newlines, columns, start + side * side, picture=number))
-            start += len(mark)
-        counts = tuple(len(mark) for mark in marks)
-        return Pixels(tensors, counts, tuple(grids), (self.placeholder,) * len(counts), counts)
+                grids = (*grids, Grid(newlines, columns, side * side))
+            shown.append(Shown(self.placeholder, (len(mark),), grids))
+        return Pixels.of(tensors, shown)
 
     def _blank_tiles(self, tensors: dict[str, Tensor]) -> tuple[Tensor, list[int], Tensor]:
         """One mark a patch, [tiles, patches, 1]; tiles an image; and the image sizes."""

@@ -11,7 +11,6 @@ every channel of every pixel, and of those a float32 for each frame in time: .3 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -23,9 +22,9 @@ from torch.nn import functional as F
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 from transformers.vision_utils import get_vision_window_index
 
-from rotatek.inputs.crop_margins import blank_margins
+from rotatek.inputs.crop_margins import without_margins
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Pixels, VisionLanguageModel
+from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 LEVELS: Final = 256  # of a channel
 CHANNELS: Final = 3
@@ -61,26 +60,20 @@ class Qwen2VL(VisionLanguageModel):
         scaled down lose their blank margins first."""
         unit = self._unit
         most = self.images.size["longest_edge"] // unit**2
-        cuts = [blank_margins(image, unit, most) for image in images]
-        shown = [
-            image if cut is None else cut.of(image, unit)
-            for image, cut in zip(images, cuts, strict=True)
-        ]
-        made = [patches_of(self.images, image, self.device) for image in shown]
-        shapes = [(1, rows, columns) for _, rows, columns in made]
-        start, grids, counts = 0, [], tuple(len(patches) // self._merge**2 for patches, *_ in made)
-        for number, ((_, rows, columns), cut) in enumerate(zip(shapes, cuts, strict=True)):
-            if cut is None:
-                grid = Grid(rows // self._merge, columns // self._merge, start)
-            else:
-                grid = Grid.within(cut.rows, cut.columns, cut.part, start)
-            grids.append(replace(grid, picture=number))
-            start += counts[number]
+        pixels, shapes, shown = [], [], []
+        for image in images:
+            part, grid = without_margins(image, unit, most) or (image, None)
+            patches, rows, columns = patches_of(self.images, part, self.device)
+            pixels.append(patches)
+            shapes.append((1, rows, columns))
+            grid = grid or Grid(rows // self._merge, columns // self._merge)
+            count = rows * columns // self._merge**2
+            shown.append(Shown(self.placeholder, (count,), (grid,)))
         tensors = {
-            "pixel_values": made[0][0] if len(made) == 1 else torch.cat([one for one, *_ in made]),
+            "pixel_values": pixels[0] if len(pixels) == 1 else torch.cat(pixels),
             "image_grid_thw": torch.tensor(shapes, device=self.device),
         }
-        return Pixels(tensors, counts, tuple(grids), (self.placeholder,) * len(counts), counts)
+        return Pixels.of(tensors, shown)
 
     @property
     def _unit(self) -> int:

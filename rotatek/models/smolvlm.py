@@ -7,7 +7,7 @@ from typing import ClassVar
 from PIL import Image
 
 from rotatek.inputs.token_grid import Grid
-from rotatek.models.base import Pixels, VisionLanguageModel
+from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 
 class Idefics3(VisionLanguageModel):
@@ -29,19 +29,15 @@ class Idefics3(VisionLanguageModel):
         out = self.images(images=[list(images)], return_row_col_info=True, return_tensors="pt")
         vision, factor = self.model.config.vision_config, self.model.config.scale_factor
         side = int(vision.image_size // vision.patch_size / factor)  # tokens of a tile's
-        tiles = [
-            (int(rows), int(columns))
-            for rows, columns in zip(out["rows"][0], out["cols"][0], strict=True)
-        ]
-        texts = tuple(self._text(rows, columns) for rows, columns in tiles)
-        views = sum(rows * columns + 1 for rows, columns in tiles)
-        tensors = {
-            name: out[name].to(self.device)
-            for name in ("pixel_values", "pixel_attention_mask")
-            if name in out
-        }
-        counts = (side**2,) * views
-        return Pixels(tensors, counts, Grid.of_views(tiles, side), texts, counts)
+        shown = []
+        for tiles in zip(out["rows"][0], out["cols"][0], strict=True):
+            rows, columns = map(int, tiles)
+            counts = (side**2,) * (rows * columns + 1)
+            shown.append(
+                Shown(self._text(rows, columns), counts, Grid.of_views(rows, columns, side))
+            )
+        names = {"pixel_values", "pixel_attention_mask"} & {*out}
+        return Pixels.of({name: out[name].to(self.device) for name in names}, shown)
 
     def _text(self, rows: int, columns: int) -> str:
         """The prompt's text for one picture: its tiles row by row, then the full picture."""

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageChops, ImageDraw, ImageFilter
 from torch import nn
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.cache_argument import with_cache
-from rotatek.inputs.crop_margins import blank_margins
+from rotatek.inputs.crop_margins import without_margins
+from rotatek.inputs.token_grid import Grid
 from rotatek.models.qwen import patches_of
 from tests.families import tiny_qwen2
 from tests.fixtures import Picture
@@ -113,53 +114,40 @@ def sheet(ground: int = 255, ink: int = 20, size: tuple[int, int] = (1600, 2000)
     return image
 
 
-def part(image: Image.Image) -> tuple[float, float, float, float] | None:
-    """The visible part, in pixels: left, top, right, bottom."""
-    cut = blank_margins(image, UNIT, MOST)
-    if cut is None:
-        return None
-    wide, high = image.width / cut.columns, image.height / cut.rows
-    assert (cut.bottom - cut.top) * (cut.right - cut.left) <= MOST < cut.rows * cut.columns
-    return cut.left * wide, cut.top * high, cut.right * wide, cut.bottom * high
+def visible(grid: Grid) -> tuple[float, float, float, float]:
+    """The visible part of a picture: left, top, right, bottom, as shares."""
+    cells = np.array(grid.tokens).reshape(grid.rows, grid.columns) >= 0
+    down, across = np.flatnonzero(cells.any(1)), np.flatnonzero(cells.any(0))
+    assert cells.sum() == len(down) * len(across) <= MOST < cells.size
+    left, right = across[0] / grid.columns, (across[-1] + 1) / grid.columns
+    return left, down[0] / grid.rows, right, (down[-1] + 1) / grid.rows
 
 
-def holds(image: Image.Image) -> bool:
-    """Whether all that differs from the ground is inside what is shown, and the rest is gone."""
-    found = part(image)
-    ground = image.getpixel((0, 0))
-    inside = Image.new("RGB", image.size, ground)
-    if found is None:
-        return False
-    left, top, right, bottom = (round(v) for v in found)
-    inside.paste(image.crop((left, top, right, bottom)), (left, top))
-    cut = (found[2] - found[0]) * (found[3] - found[1]) < 0.5 * image.width * image.height
-    return cut and inside.tobytes() == image.tobytes()
-
-
-@pytest.mark.parametrize(("ground", "ink"), [(255, 20), (18, 235)])
-def test_margins_go_and_the_text_stays(ground: int, ink: int) -> None:
-    assert holds(sheet(ground, ink))
-
-
-def test_specks_do_not_count_as_text() -> None:
-    image, rng = sheet(), random.Random(3)
-    for _ in range(300):
+@pytest.mark.parametrize(("ground", "ink", "specks"), [(255, 20, 0), (18, 235, 0), (255, 20, 300)])
+def test_margins_go_and_the_text_stays(ground: int, ink: int, specks: int) -> None:
+    image, rng = sheet(ground, ink), random.Random(3)
+    written = ImageChops.difference(image, Image.new("RGB", image.size, (ground,) * 3)).getbbox()
+    assert written is not None
+    for _ in range(specks):  # do not count as text
         x, y = rng.randrange(40, 1560), rng.randrange(40, 1960)
         image.paste((0, 0, 0), (x, y, x + 3, y + 3))
-    left, top, right, bottom = part(image) or (0, 0, 0, 0)
-    assert left > 300 and top > 250 and right < 1400 and bottom < 1700
-    assert left <= BOX[0] and top <= BOX[1] and right >= BOX[2] - 40 and bottom >= BOX[3] - 60
+    found = without_margins(image, UNIT, MOST)
+    assert found is not None
+    left, top, right, bottom = visible(found[1])
+    assert left * 1600 <= written[0] and top * 2000 <= written[1]
+    assert right * 1600 >= written[2] and bottom * 2000 >= written[3]
+    assert (right - left) * (bottom - top) < 0.5
 
 
 def test_pictures_without_blank_margins_are_left_alone() -> None:
     ramp = np.linspace(0, 255, 1600, dtype=np.uint8)[None, :, None].repeat(2000, 0).repeat(3, 2)
     noise = np.random.default_rng(0).integers(0, 255, (200, 160, 3)).astype(np.uint8)
     photograph = Image.fromarray(noise).resize((1600, 2000)).filter(ImageFilter.GaussianBlur(9))
-    for image in (Image.fromarray(ramp), photograph, Image.new("RGB", (1600, 2000), "white")):
-        assert blank_margins(image, UNIT, MOST) is None
-    framed = sheet()
+    framed = sheet()  # the edge has content of its own
     ImageDraw.Draw(framed).rectangle((0, 0, 1599, 1999), outline=(0, 0, 0), width=30)
-    assert blank_margins(framed, UNIT, MOST) is None  # the edge has content of its own
+    white = Image.new("RGB", (1600, 2000), "white")
+    for image in (Image.fromarray(ramp), photograph, white, framed):
+        assert without_margins(image, UNIT, MOST) is None
 
 
 def test_a_model_is_shown_the_part_alone_and_its_maps_lie_over_the_whole() -> None:
@@ -167,9 +155,10 @@ def test_a_model_is_shown_the_part_alone_and_its_maps_lie_over_the_whole() -> No
     plain, large = Image.new("RGB", (280, 224), "white"), sheet()
     pixels = vlm.preprocess([plain, large])
     fits, trimmed = pixels.grids
-    cut = blank_margins(large, UNIT, MOST)
-    assert cut is not None and (trimmed.rows, trimmed.columns) == (cut.rows, cut.columns)
     assert not fits.trimmed and trimmed.trimmed and trimmed.start == pixels.counts[0]
-    assert pixels.counts[1] == (cut.bottom - cut.top) * (cut.right - cut.left)
+    left, top, right, bottom = visible(trimmed)
     seen = trimmed.to_cells(np.ones(sum(pixels.counts), dtype=bool))
-    assert seen[cut.top : cut.bottom, cut.left : cut.right].all() and seen.sum() == pixels.counts[1]
+    rows, columns = (slice(round(a * n), round(b * n)) for a, b, n in (
+        (top, bottom, trimmed.rows), (left, right, trimmed.columns),
+    ))  # fmt: skip
+    assert seen[rows, columns].all() and seen.sum() == pixels.counts[1]
