@@ -19,7 +19,16 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
-from tests.tiny import QWEN_TEMPLATE, SIGLIP, TEXT, TINY, byte_tokenizer, finish, scramble
+from tests.tiny import (
+    QWEN_TEMPLATE,
+    SIGLIP,
+    TEXT,
+    TINY,
+    byte_tokenizer,
+    chat_template,
+    finish,
+    scramble,
+)
 
 CHATML = ["<|im_start|>", "<|im_end|>"]
 ROWS = ["[IMG_BREAK]", "[IMG_END]"]
@@ -136,6 +145,7 @@ def tiny_llava15(text: type = hf.LlamaConfig, **more: Any) -> VisionLanguageMode
 def tiny_onevision() -> VisionLanguageModel:
     """LLaVA-OneVision: a SigLIP tower without CLS, tiles scaled down where there are many."""
     tokenizer = byte_tokenizer([*CHATML, "<image>", "<video>"], "<|im_end|>")
+    tokenizer.chat_template = chat_template("<image>")
     pinpoints = [[56 * a, 56 * b] for a in range(1, 5) for b in range(1, 5)]
     config = hf.LlavaOnevisionConfig(
         vision_config=hf.SiglipVisionConfig(**SIGLIP, vision_use_head=False),
@@ -155,6 +165,7 @@ def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
     places = [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
     special = ["<|im_start|>", "<end_of_utterance>", "<image>", "<fake_token_around_image>"]
     tokenizer = byte_tokenizer([*special, "<global-img>", *places], "<end_of_utterance>")
+    tokenizer.chat_template = chat_template("<image>", end="<end_of_utterance>")
     made = config(
         vision_config=SIGLIP, text_config=hf.LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), scale_factor=2,
@@ -186,6 +197,7 @@ def tiny_internvl() -> VisionLanguageModel:
     """InternVL: tiles in the picture's shape and a thumbnail, a tower with CLS, pixel shuffle."""
     special = [*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"]
     tokenizer = byte_tokenizer(special, "<|im_end|>")
+    tokenizer.chat_template = chat_template("<IMG_CONTEXT>")
     _name(
         tokenizer, start_image_token="<img>", end_image_token="</img>",
         context_image_token="<IMG_CONTEXT>", video_token="<video>",
@@ -205,6 +217,8 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
     special = ["<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>"]
     tokenizer = byte_tokenizer([*special, "<image_soft_token>"], "<end_of_turn>")
     tokens = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
+    refused = "{%- if m['role'] == 'system' -%}{{ raise_exception('no place') }}{%- endif -%}"
+    tokenizer.chat_template = chat_template(tokens[0], special[1], special[2], refused)
     _name(tokenizer, **dict(zip(("boi_token", "eoi_token", "image_token"), tokens, strict=True)))
     boi, eoi, image = tokenizer.convert_tokens_to_ids(list(tokens))
     layers = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
@@ -221,15 +235,6 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
     return finish("gemma3", hf.Gemma3ForConditionalGeneration(config), tokenizer, images)
 
 
-GEMMA4 = (
-    "{{ bos_token }}{%- for m in messages -%}"
-    "<|turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
-    "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<|image|>"
-    "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<turn|>\n{%- endfor -%}"
-    "{%- if add_generation_prompt -%}<|turn>model\n{%- endif -%}"
-)
-
-
 def tiny_gemma4(
     window: int = 512, shared: int = 2, layers: int = 6, **more: Any
 ) -> VisionLanguageModel:
@@ -238,7 +243,8 @@ def tiny_gemma4(
     special = ["<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>", "<|video|>"]
     special += ["<|audio>", "<audio|>", "<|audio|>"]
     tokenizer = byte_tokenizer(special, "<turn|>")
-    tokenizer.chat_template, tokenizer.pad_token = GEMMA4, "<turn|>"
+    tokenizer.pad_token = "<turn|>"
+    tokenizer.chat_template = chat_template("<|image|>", "<|turn>", "<turn|>")
     names = ("boi_token", "eoi_token", "image_token", "boa_token", "eoa_token", "audio_token")
     _name(tokenizer, **dict(zip(names, (*special[3:6], *special[7:]), strict=True)))
     boi, eoi, image, video = tokenizer.convert_tokens_to_ids(special[3:7])

@@ -21,13 +21,21 @@ from rotatek.models.qwen import Qwen25VL
 
 POCKET = Path(__file__).parents[1] / "assets" / "pocket"
 
-QWEN_TEMPLATE = (
-    "{%- for m in messages -%}<|im_start|>{{ m['role'] }}\n"
-    "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}"
-    "<|vision_start|><|image_pad|><|vision_end|>{%- else -%}{{ part['text'] }}{%- endif -%}"
-    "{%- endfor -%}<|im_end|>\n{%- endfor -%}"
-    "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
-)
+
+def chat_template(
+    picture: str, begin: str = "<|im_start|>", end: str = "<|im_end|>", before: str = ""
+) -> str:
+    """A chat template with these texts for a picture and around a turn; `before` each turn."""
+    return (
+        "{%- for m in messages -%}" + before + begin + "{{ m['role'] }}\n"
+        "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}"
+        "{{ '" + picture + "' }}{%- else -%}{{ part['text'] }}{%- endif -%}"
+        "{%- endfor -%}" + end + "\n{%- endfor -%}"
+        "{%- if add_generation_prompt -%}" + begin + "assistant\n{%- endif -%}"
+    )
+
+
+QWEN_TEMPLATE = chat_template("<|vision_start|><|image_pad|><|vision_end|>")
 
 TEXT: dict[str, Any] = {
     "hidden_size": 4 * 32, "intermediate_size": 96, "num_hidden_layers": 4,
@@ -68,7 +76,6 @@ def finish(
     eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
     model.generation_config = hf.GenerationConfig(eos_token_id=eos, pad_token_id=0)
     adapter = FAMILIES[family].adapter
-    tokenizer.chat_template = tokenizer.chat_template or adapter.template
     return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
 
 

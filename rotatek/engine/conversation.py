@@ -166,8 +166,7 @@ def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
         vlm: the model.
         question: clean text, or several.
     """
-    template = vlm.tokenizer.chat_template or vlm.template
-    ids = encode_follow_up(vlm.tokenizer, question, template)
+    ids = encode_follow_up(vlm.tokenizer, question)
     tensor = torch.tensor([ids], device=vlm.device)
     return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 

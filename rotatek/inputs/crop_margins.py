@@ -43,10 +43,11 @@ def without_margins(image: Image.Image, unit: int, most: int) -> tuple[Image.Ima
     ink = _ink(np.asarray(image.reduce(factor), dtype=np.int16))
     space = round(unit * shown / 2)  # a margin of half a cell of the full picture stays
     sides: list[tuple[int, int]] = []
-    for side, found in ((height, ink.any(1)), (width, ink.any(0))):
-        if not found.any():
+    for side, found in zip((height, width), (ink.any(1), ink.any(0)), strict=True):
+        where = np.flatnonzero(found)
+        if not len(where):
             return None
-        first, last = int(found.argmax()), len(found) - int(found[::-1].argmax())
+        first, last = int(where[0]), int(where[-1]) + 1
         sides.append((max(0, first * factor - space), min(side, last * factor + space)))
     (top, bottom), (left, right) = sides
     area = (right - left) * (bottom - top)

@@ -37,7 +37,6 @@ _REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, ControlTokens
 def encode_chat(
     tokenizer: PreTrainedTokenizerBase,
     request: Request,
-    template: str | None,
     pictures: Sequence[str] = (),
     placeholder: str = "",
 ) -> list[int]:
@@ -50,7 +49,6 @@ def encode_chat(
     Args:
         tokenizer: the model's.
         request: messages, with their pictures.
-        template: a Jinja chat template; None for the tokenizer's own.
         pictures: the text of each picture, with one visual token for a
             run of them.
         placeholder: the template's own text for a picture.
@@ -58,16 +56,11 @@ def encode_chat(
     Raises:
         ControlTokens: where the template leaves out a text or a picture.
     """
-    rendered, texts = _rendered(tokenizer, request.messages, template, request.tools)
+    rendered, texts = _rendered(tokenizer, request.messages, request.tools)
     if placeholder:
         rendered = _insert_pictures(rendered, placeholder, pictures)
     ids = _ids(tokenizer, rendered, texts)
     return _first(tokenizer, ids) + ids
-
-
-def takes_tools(template: str | None) -> bool:
-    """Whether a chat template supports tools that a model may call."""
-    return re.search(r"\btools\b", str(template or "")) is not None
 
 
 def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
@@ -84,29 +77,25 @@ def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
     return own if own == [tokenizer.bos_token_id] and own != list(ids[:1]) else []
 
 
-def encode_follow_up(
-    tokenizer: PreTrainedTokenizerBase, question: Asked, template: str | None
-) -> list[int]:
+def encode_follow_up(tokenizer: PreTrainedTokenizerBase, question: Asked) -> list[int]:
     """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
 
     Args:
         tokenizer: the model's.
         question: clean text, or several.
-        template: a Jinja chat template; None for the tokenizer's own.
 
     Raises:
         ControlTokens: where the template leaves out a text.
     """
     asked = question if isinstance(question, tuple) else (question,)
     turns = [Message("user", (".",)), Message("assistant", (".",)), Message("user", asked)]
-    rendered, texts = _rendered(tokenizer, turns, template)
+    rendered, texts = _rendered(tokenizer, turns)
     return _ids(tokenizer, rendered.partition(_MARK.format(1))[2], texts)
 
 
 def _rendered(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Message],
-    template: str | None,
     tools: str = "",
 ) -> tuple[str, list[str]]:
     """The template around marks, in the first form that it supports; and the marks' texts.
@@ -114,7 +103,7 @@ def _rendered(
     Raises:
         ControlTokens: where it supports none.
     """
-    source = str(template or tokenizer.chat_template or "")
+    source = str(tokenizer.chat_template)
     tried: list[tuple[Message, ...]] = []
     for form in FORMS:
         chat = shaped(messages, form)
@@ -122,24 +111,22 @@ def _rendered(
             continue
         tried.append(chat)
         try:
-            if form.system != "nowhere" and not _knows_system(tokenizer, chat, template):
+            if form.system != "nowhere" and not _knows_system(tokenizer, chat):
                 continue
-            return _render(tokenizer, chat, template, tools)
+            return _render(tokenizer, chat, tools)
         except _REFUSED:
             continue
     raise ControlTokens
 
 
-def _knows_system(
-    tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message], template: str | None
-) -> bool:
+def _knows_system(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message]) -> bool:
     """Whether a system message, if there is one, does not begin as an answer would."""
     if all(message.role != "system" for message in chat):
         return True
     asked = Message("user", (".",))
-    led, _ = _render(tokenizer, [Message("system", (".",)), asked], template)
+    led, _ = _render(tokenizer, [Message("system", (".",)), asked])
     try:
-        answered, _ = _render(tokenizer, [Message("assistant", (".",)), asked], template)
+        answered, _ = _render(tokenizer, [Message("assistant", (".",)), asked])
     except _REFUSED:
         return True
     return led.partition(_MARK.format(0))[0] != answered.partition(_MARK.format(0))[0]
@@ -148,7 +135,6 @@ def _knows_system(
 def encode_cut(
     tokenizer: PreTrainedTokenizerBase,
     question: str,
-    template: str | None,
     pictures: Sequence[str],
     placeholder: str,
 ) -> tuple[list[int], list[int]]:
@@ -157,7 +143,6 @@ def encode_cut(
     Args:
         tokenizer: the model's.
         question: clean text.
-        template: a Jinja chat template; None for the tokenizer's own.
         pictures: the text of each picture, as for `encode_chat`.
         placeholder: the template's own text for a picture.
 
@@ -170,7 +155,7 @@ def encode_cut(
         ControlTokens: where the template leaves out the question or a picture.
     """
     places: list[Part] = [PICTURE] * len(pictures)
-    rendered, texts = _rendered(tokenizer, [Message("user", (*places, question))], template)
+    rendered, texts = _rendered(tokenizer, [Message("user", (*places, question))])
     before, asked, after = rendered.partition(_MARK.format(0))
     if placeholder in after:
         raise TextBeforePicture
@@ -182,7 +167,6 @@ def encode_cut(
 def _render(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Message],
-    template: str | None,
     tools: str = "",
 ) -> tuple[str, list[str]]:
     """The template around marks, ready for an answer; and the texts of the marks.
@@ -203,7 +187,7 @@ def _render(
             one["name"] = mark(message.name)
     more = {"tools": [_tool(tool, mark) for tool in json.loads(tools)]} if tools else {}
     rendered = tokenizer.apply_chat_template(
-        made, chat_template=template, tokenize=False, add_generation_prompt=True, **more
+        made, tokenize=False, add_generation_prompt=True, **more
     )
     said = [int(number) for number in _MARKS.findall(rendered)]
     if sorted(number for number in said if number < needed) != list(range(needed)):

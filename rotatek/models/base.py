@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +24,7 @@ from rotatek.bridge.vision import AttentionTap
 from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
-from rotatek.inputs.prompt import encode_chat, expand_images, takes_tools, too_long_for
+from rotatek.inputs.prompt import encode_chat, expand_images, too_long_for
 from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid, scaled_size
 from rotatek.methods.tokens.base import TokenPruner, View
@@ -146,6 +147,8 @@ class VisionLanguageModel:
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
     ) -> None:
         self.model, self.tokenizer, self.images, self.name = model, tokenizer, images, name
+        if not tokenizer.chat_template:
+            tokenizer.chat_template = getattr(images, "chat_template", None) or self.template
 
     def check(self) -> None:
         """Try whether this adapter suits the model; those of one family do.
@@ -253,7 +256,7 @@ class VisionLanguageModel:
     @property
     def takes_tools(self) -> bool:
         """Whether the chat template tells the model of tools."""
-        return takes_tools(self.tokenizer.chat_template or self.template)
+        return re.search(r"\btools\b", str(self.tokenizer.chat_template)) is not None
 
     @property
     def low_pixels(self) -> int | None:
@@ -432,9 +435,8 @@ class VisionLanguageModel:
             PictureNeeded: for a chat of texts alone that the chat template has no place for.
         """
         pixels = pixels or self.look(request)
-        template = self.tokenizer.chat_template or self.template
         try:
-            ids = encode_chat(self.tokenizer, request, template, pixels.texts, self.placeholder)
+            ids = encode_chat(self.tokenizer, request, pixels.texts, self.placeholder)
         except ControlTokens as error:
             if not request.images:
                 raise PictureNeeded from error

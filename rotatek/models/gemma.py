@@ -25,14 +25,6 @@ class Gemma3(VisionLanguageModel):
     tower: ClassVar[str] = "vision_tower"
     around: ClassVar[dict[str, str]] = {"boi_token_index": "", "eoi_token_index": ""}
     kinds: ClassVar[str] = "token_type_ids"
-    template: ClassVar[str | None] = (
-        "{{ bos_token }}{%- for m in messages -%}{%- if m['role'] == 'system' -%}"
-        "{{ raise_exception('there is no place for it') }}{%- endif -%}"
-        "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
-        "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}<start_of_image>"
-        "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<end_of_turn>\n{%- endfor -%}"
-        "{%- if add_generation_prompt -%}<start_of_turn>model\n{%- endif -%}"
-    )
 
     @property
     def placeholder(self) -> str:
@@ -72,7 +64,7 @@ class Gemma4(VisionLanguageModel):
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole units of patches within the budget; each unit becomes one token."""
         out, unit = self.images(images=list(images), return_tensors="pt"), self._unit
-        begin, end = (self.token(number) for number in self.around_ids)
+        begin, end = (self.token(getattr(self.model.config, name)) for name in self.around)
         text, shown = f"{begin}{self.placeholder}{end}", []
         for places in out["image_position_ids"]:
             columns, rows = ((places.amax(0) + 1) // unit).tolist()

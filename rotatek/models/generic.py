@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.scope import own_calls
@@ -30,13 +30,6 @@ BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 class Generic(VisionLanguageModel):
     """A model of an unknown family, with its `AutoProcessor` as image processor."""
-
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, images: Any, name: str
-    ) -> None:
-        super().__init__(model, tokenizer, images, name)
-        if not tokenizer.chat_template:
-            tokenizer.chat_template = getattr(images, "chat_template", None)
 
     @cached_property
     def placeholder(self) -> str:
@@ -76,7 +69,7 @@ class Generic(VisionLanguageModel):
             if isinstance(value, Tensor) and name not in TEXT
         }
         sides = self._sides(tensors)
-        found = [_grid(*side, count) for side, count in zip(sides, tokens, strict=False)]
+        found = [_grid(side, count) for side, count in zip(sides, tokens, strict=False)]
         if len(sides) == len(shown) and all(found):
             grids = (grid for grid in found if grid)
             shown = [one._replace(grids=(grid,)) for one, grid in zip(shown, grids, strict=True)]
@@ -194,8 +187,9 @@ class Generic(VisionLanguageModel):
             raise self._unread("its language model is given more than visual tokens")
 
 
-def _grid(rows: int, columns: int, count: int) -> Grid | None:
-    """The grid of a picture of so many patches and tokens, where it is one."""
+def _grid(patches: Sequence[int], count: int) -> Grid | None:
+    """The grid of a picture of rows and columns of patches and so many tokens, where it is one."""
+    rows, columns = patches
     unit = math.isqrt(rows * columns // count)  # patches along one side of a token
     if unit < 1 or rows % unit or columns % unit or rows * columns != count * unit**2:
         return None

@@ -17,12 +17,6 @@ class InternVL(VisionLanguageModel):
 
     tower: ClassVar[str] = "vision_tower"
     around: ClassVar[dict[str, str]] = {"start_image_token": "<img>", "end_image_token": "</img>"}
-    template: ClassVar[str | None] = (
-        "{%- for m in messages -%}<|im_start|>{{ m['role'] }}\n"
-        "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}{{ '<IMG_CONTEXT>\n' }}"
-        "{%- else -%}{{ part['text'] }}{%- endif -%}{%- endfor -%}<|im_end|>\n{%- endfor -%}"
-        "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
-    )
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
@@ -51,8 +45,7 @@ class InternVL(VisionLanguageModel):
             columns, rows = get_optimal_tiled_canvas(
                 (image.height, image.width), tile, self.images.min_patches, self.images.max_patches
             )
-            tiles = (rows, columns) if views > 1 else (0, 0)
-            grids = Grid.of_views(*tiles, math.isqrt(count))
+            grids = Grid.of_views(rows if views > 1 else 0, columns, math.isqrt(count))
             shown.append(Shown(text, (count,) * views, grids, (count * views,)))
         return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
 

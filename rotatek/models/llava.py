@@ -118,7 +118,7 @@ class LlavaNext(Llava):
         side, shown = self._side, []
         for mark in marks:
             newlines = int((mark > (1 + NEWLINE) / 2).sum())
-            grids = (Grid(side, side),)
+            grids: tuple[Grid, ...] = (Grid(side, side),)
             if newlines > 1:
                 columns = (len(mark) - side * side) // newlines
                 grids = (*grids, Grid(newlines, columns, side * side))
@@ -175,12 +175,7 @@ class LlavaOnevision(LlavaNext):
     LLaVA-NeXT, and scaled down where there are many tiles."""
 
     packing: ClassVar[str] = "vision_aspect_ratio"
-    template: ClassVar[str | None] = (
-        "{%- for m in messages -%}<|im_start|>{{ m['role'] }} "
-        "{%- for part in m['content'] -%}{%- if part['type'] == 'image' -%}{{ '<image>' }}"
-        "{%- else -%}{{ '\n' + part['text'] }}{%- endif -%}{%- endfor -%}<|im_end|>"
-        "{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
-    )
+    template: ClassVar[str | None] = None
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """The last layer's that the projector reads."""

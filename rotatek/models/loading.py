@@ -158,6 +158,10 @@ def load(
     if not tokenizer.chat_template and kept.exists():
         tokenizer.chat_template = json.loads(kept.read_text(encoding="utf-8"))["chat_template"]
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    if not tokenizer.chat_template:
+        raise ModelUnsupported(
+            f"{checkpoint.label} has no chat template. Choose a model that was trained on chats."
+        )
     vlm.check()
     if vlm.device.type == "cuda":
         vlm.optimise_for_gpu()

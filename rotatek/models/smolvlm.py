@@ -16,13 +16,6 @@ class Idefics3(VisionLanguageModel):
 
     tower: ClassVar[str] = "vision_model"
     around: ClassVar[dict[str, str]] = {"fake_image_token": "<fake_token_around_image>"}
-    template: ClassVar[str | None] = (
-        "<|im_start|>{% for m in messages %}{{ m['role'] | capitalize }}"
-        "{{ ':' if m['content'][0]['type'] == 'image' else ': ' }}"
-        "{% for part in m['content'] %}{% if part['type'] == 'image' %}{{ '<image>' }}"
-        "{% else %}{{ part['text'] }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
-        "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
-    )
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles, and add a view of the full picture."""

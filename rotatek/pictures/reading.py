@@ -155,8 +155,7 @@ def cut(
     vlm: VisionLanguageModel, question: str, texts: Sequence[str]
 ) -> tuple[list[int], list[int]]:
     """`encode_cut` for a model; texts: the placeholder of each picture."""
-    template = vlm.tokenizer.chat_template or vlm.template
-    return encode_cut(vlm.tokenizer, question, template, texts, vlm.placeholder)
+    return encode_cut(vlm.tokenizer, question, texts, vlm.placeholder)
 
 
 def check_cut(vlm: VisionLanguageModel) -> None:
@@ -165,12 +164,11 @@ def check_cut(vlm: VisionLanguageModel) -> None:
     Raises:
         TextBeforePicture: where what comes before a question depends on the question.
     """
-    texts, template = [vlm.placeholder], vlm.tokenizer.chat_template or vlm.template
-    heads = []
+    texts, heads = [vlm.placeholder], []
     for question in PROBES:
         head, tail = cut(vlm, question, texts)
         request = Request((Image.new("RGB", (1, 1)),), (Message("user", (PICTURE, question)),))
-        whole = encode_chat(vlm.tokenizer, request, template, texts, vlm.placeholder)
+        whole = encode_chat(vlm.tokenizer, request, texts, vlm.placeholder)
         heads.append(head)
         if head + tail != whole or head != heads[0]:
             raise TextBeforePicture

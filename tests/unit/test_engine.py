@@ -72,8 +72,7 @@ def test_a_second_turn_equals_a_fresh_prompt_of_both(engine: Engine, picture: Pi
     prompt = vlm.prompt(_request(picture))
     ids = prompt.ids[0].tolist()
     for turn, question in ((first, "and then?"), (second, "what else?")):
-        template = vlm.tokenizer.chat_template or vlm.template
-        ids += _said(turn, "baseline") + encode_follow_up(vlm.tokenizer, question, template)
+        ids += _said(turn, "baseline") + encode_follow_up(vlm.tokenizer, question)
         whole = torch.tensor([ids])
         embedded = vlm.embed(Prompt(whole, whole == vlm.image_token, prompt.pixels))
         cache = DynamicCache()

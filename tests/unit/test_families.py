@@ -52,13 +52,12 @@ def processed(
     family: str, vlm: VisionLanguageModel, images: list[Image.Image], *questions: str
 ) -> dict[str, Any]:
     """The prompts as the family's own processor makes them: a picture each."""
-    template = vlm.tokenizer.chat_template or vlm.template
     texts = []
     for question in questions or [QUESTION]:
         content = [{"type": "image"}, {"type": "text", "text": question}]
         message = {"role": "user", "content": content}
         text = vlm.tokenizer.apply_chat_template(
-            [message], chat_template=template, tokenize=False, add_generation_prompt=True
+            [message], tokenize=False, add_generation_prompt=True
         )
         texts.append(text)
     vlm.tokenizer.pad_token = vlm.tokenizer.pad_token or vlm.tokenizer.eos_token
@@ -116,8 +115,7 @@ def test_parts_stand_where_the_processor_puts_them(
         first = Message("user", ("Be brief.\nFirst:", *chat[1].parts[1:]))
         stock = [first, *chat[2:]]
     text = vlm.tokenizer.apply_chat_template(
-        [*map(as_stock, stock)], chat_template=vlm.tokenizer.chat_template or vlm.template,
-        tokenize=False, add_generation_prompt=True,
+        [*map(as_stock, stock)], tokenize=False, add_generation_prompt=True
     )  # fmt: skip
     given = [images] if family in NESTED else images
     processor = vlm.images if family == STRANGER else real_processor(family, vlm)
