@@ -15,15 +15,7 @@ from rotatek.errors import (
     TextBeforePicture,
     UserError,
 )
-from rotatek.inputs.messages import (
-    FORMS,
-    PICTURE,
-    Message,
-    Part,
-    clean_text,
-    shaped,
-    too_long,
-)
+from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, clean_text, shaped, too_long
 from rotatek.inputs.request import Asked, Request
 
 _MARK: Final = (
@@ -94,9 +86,7 @@ def encode_follow_up(tokenizer: PreTrainedTokenizerBase, question: Asked) -> lis
 
 
 def _rendered(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    tools: str = "",
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: str = ""
 ) -> tuple[str, list[str]]:
     """The template around marks, in the first form that it supports; and the marks' texts.
 
@@ -133,10 +123,7 @@ def _knows_system(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message]) -
 
 
 def encode_cut(
-    tokenizer: PreTrainedTokenizerBase,
-    question: str,
-    pictures: Sequence[str],
-    placeholder: str,
+    tokenizer: PreTrainedTokenizerBase, question: str, pictures: Sequence[str], placeholder: str
 ) -> tuple[list[int], list[int]]:
     """A chat of one question, cut behind its pictures: together, the ids of `encode_chat`.
 
@@ -165,9 +152,7 @@ def encode_cut(
 
 
 def _render(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    tools: str = "",
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: str = ""
 ) -> tuple[str, list[str]]:
     """The template around marks, ready for an answer; and the texts of the marks.
 

@@ -19,12 +19,7 @@ import numpy as np
 from PIL import Image
 
 from rotatek import errors
-from rotatek.inputs.image_headers import (
-    MAX_SCAN_PIXELS,
-    format_of,
-    orientation_of,
-    own_bytes,
-)
+from rotatek.inputs.image_headers import MAX_SCAN_PIXELS, format_of, orientation_of, own_bytes
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.messages import (
     MAX_TEXT,

@@ -3,11 +3,4 @@
 from rotatek.models.base import Embedded, Prompt, VisionLanguageModel
 from rotatek.models.loading import CHECKPOINTS, Checkpoint, load
 
-__all__ = [
-    "CHECKPOINTS",
-    "Checkpoint",
-    "Embedded",
-    "Prompt",
-    "VisionLanguageModel",
-    "load",
-]
+__all__ = ["CHECKPOINTS", "Checkpoint", "Embedded", "Prompt", "VisionLanguageModel", "load"]

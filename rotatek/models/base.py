@@ -457,10 +457,7 @@ class VisionLanguageModel:
 
     @torch.inference_mode()
     def encode_images(
-        self,
-        pixels: Pixels,
-        pruner: TokenPruner | None = None,
-        watched: Any | None = None,
+        self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
     ) -> Seen:
         """Run the vision tower; under an encoder-stage pruner, say which tokens stay.
 

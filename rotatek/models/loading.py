@@ -45,11 +45,7 @@ from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
 POCKET_SMOL: Final = POCKET.with_name("pocket-smol")
-DTYPES: Final = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LACKS: Final = "Missing optional dependencies"  # transformers' ValueError of a processor's package
 CPU_GIGABYTES: Final = 3.0  # a larger model answers too slowly without a GPU to be offered there
 
