@@ -37,6 +37,7 @@ REMOVED: Final = {  # flags that are gone, beside the settings that are
     "at_once": "a store's pages are asked 32 at a time",
     "draw": "assets/suite holds the questions",
     "folder": "name it as --suite",
+    "four_bit": "a checkpoint may be quantised itself",
     "jobs": "one process reads all prompts; of evaluate, several share --out by --part I/N",
     "memory": "a store's pages are asked 32 at a time",
     "minutes": "ask fewer --questions",

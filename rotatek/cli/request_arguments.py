@@ -105,7 +105,6 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         help="the mark in QUESTION that the picture replaces, such as {}; by default it is first",
     )
     add_model(parser)
-    parser.add_argument("--four-bit", action="store_true", help="4-bit weights (bitsandbytes)")
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
 
@@ -122,7 +121,7 @@ def load_model(args: argparse.Namespace) -> "VisionLanguageModel":
     """The model that the flags name."""
     from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
 
-    return models.load(args.model, args.device, four_bit=args.four_bit)
+    return models.load(args.model, args.device)
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:

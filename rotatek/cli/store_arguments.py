@@ -54,7 +54,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
     else:
         settings = Settings.of(**own)
     name = args.model or described.get("model_name", "pocket")
-    vlm = models.load(name, args.device, four_bit=getattr(args, "four_bit", False))
+    vlm = models.load(name, args.device)
     return Pictures(vlm, settings, args.store, memory, disk)
 
 

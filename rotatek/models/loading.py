@@ -1,6 +1,5 @@
 """Finding and loading a checkpoint: safetensors only, no remote code, clear refusals."""
 
-import importlib.util
 import json
 import os
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
     AutoTokenizer,
-    BitsAndBytesConfig,
 )
 from transformers import __version__ as transformers_version
 
@@ -22,7 +20,6 @@ from rotatek.bridge.attention import prepare
 from rotatek.errors import (
     DeviceMissing,
     ModelUnsupported,
-    ModeUnsupported,
     OutOfMemory,
     SettingError,
     UserError,
@@ -103,8 +100,6 @@ def load(
     model: str | os.PathLike[str] = "pocket",
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
-    *,
-    four_bit: bool = False,
 ) -> VisionLanguageModel:
     """Load a model by registered name, folder or hub id, and prepare it for compressed caches.
 
@@ -113,28 +108,24 @@ def load(
         device: "cuda" where there is one, else "cpu"; "auto" spreads the model over several GPUs.
         dtype: what the environment's `ROTATEK_DTYPE` names; else bfloat16 on a GPU, float32 on a
             CPU.
-        four_bit: NF4 weights, where bitsandbytes is installed; Keys, Values and the compression
-            stay in `dtype`.
 
     Raises:
         UserError: one that says how to go on: WeightsMissing, WeightsDamaged, ModelUnsupported,
-            ModelGated, HubUnreachable, StorageFull, ModelTooLarge, OutOfMemory, ModeUnsupported,
-            DeviceMissing or SettingError.
+            ModelGated, HubUnreachable, StorageFull, ModelTooLarge, OutOfMemory, DeviceMissing or
+            SettingError.
     """
     checkpoint = _checkpoint(str(model))
     device = _device(device)
     dtype = dtype or _dtype(device)
-    quantisation = _four_bit(dtype) if four_bit else None
     config = _config(checkpoint)
     family = family_of(config)
-    check_fit(checkpoint.label, weight_bytes(config, dtype, four_bit=four_bit), str(device))
+    check_fit(checkpoint.label, weight_bytes(config, dtype), str(device))
     source = whole(fetch(checkpoint.source, checkpoint.revision))
     try:
         network = AutoModelForImageTextToText.from_pretrained(
             source,
             dtype=dtype,
             device_map=str(device),
-            quantization_config=quantisation,
             use_safetensors=True,
             trust_remote_code=False,
         )
@@ -230,22 +221,6 @@ def fitting(free: int | None = None) -> list[str]:
             chosen.append(name)
             room -= int(checkpoint.gigabytes * GB)
     return chosen
-
-
-def _four_bit(dtype: torch.dtype) -> BitsAndBytesConfig:
-    """The configuration of 4-bit weights.
-
-    Raises:
-        ModeUnsupported: where bitsandbytes is not installed.
-    """
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise ModeUnsupported(
-            "4-bit loading needs the package bitsandbytes and a GPU. Install it, or leave "
-            "--four-bit out."
-        )
-    return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-    )
 
 
 def _device(device: str | torch.device | None) -> str:

@@ -15,7 +15,6 @@ from rotatek.errors import ModelTooLarge
 
 GB: Final = 1_000_000_000
 HEADROOM: Final = GB  # a 7B model's prefill, its caches and the CUDA context
-FOUR_BIT_BYTES: Final = 0.6  # a weight in NF4 with its scales, embeddings at full width
 ARENAS: Final = 2  # pools of the C library's memory that all threads share
 TRIM_S: Final = 10.0  # between two returns of unused memory, which take a tenth of a second
 _M_ARENA_MAX: Final = -8  # of malloc.h
@@ -74,17 +73,12 @@ def is_out_of_memory(failure: BaseException) -> bool:
     )
 
 
-def weight_bytes(config: Any, dtype: torch.dtype, *, four_bit: bool = False) -> int:
-    """Bytes of a model's weights, from its configuration: nothing is allocated or fetched.
-
-    Args:
-        config: of transformers.
-        dtype: of the weights, unless they are quantised.
-        four_bit: NF4 with its scales, .6 bytes a weight.
-    """
+def weight_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of a model's weights in `dtype`, from its configuration: nothing is allocated or
+    fetched."""
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
-    return int(model.num_parameters() * (FOUR_BIT_BYTES if four_bit else dtype.itemsize))
+    return int(model.num_parameters() * dtype.itemsize)
 
 
 def free_bytes(device: str) -> int:
@@ -111,7 +105,7 @@ def check_fit(name: str, needed: int, device: str) -> None:
     if wanted > free:
         raise ModelTooLarge(
             f"{name} needs about {wanted / GB:.1f} GB and {device} has {free / GB:.1f} GB free. "
-            "Choose a smaller model, 4-bit weights or another device."
+            "Choose a smaller model or another device."
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from rotatek.errors import WeightsMissing
@@ -55,6 +56,7 @@ NORMS: Final = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn
 _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q",
                    11: "q", 12: "d"}  # fmt: skip
 _STRING, _ARRAY = 8, 9
+CONTROL: Final = 3  # a kind of token
 _ALIGNMENT: Final = 32  # bytes: where the first tensor may begin
 _BLOCK: Final = 32  # numbers that share a scale
 _F32, _Q4_1, _Q8_0 = 0, 3, 8  # forms of storage
@@ -122,52 +124,30 @@ def weights(path: Path) -> Iterator[tuple[str, Tensor]]:
             yield f"layers.{layer}.{ours}.weight", value
 
 
-def tokenizer(path: Path) -> dict[str, Any]:
-    """Its tokenizer as `tokenizer.json` has it: figures one by one, then byte-level BPE."""
+def tokenizer(path: Path) -> Tokenizer:
+    """Its tokenizer: figures one by one, then byte-level BPE."""
     metadata = _File(path).metadata
-    tokens = list(metadata["tokenizer.ggml.tokens"])
+    tokens = metadata["tokenizer.ggml.tokens"]
     for number, name in RENAMED.items():
         tokens[number] = name
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    level = {
-        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True,
-    }  # fmt: skip
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": tokens[number], **flags, "special": True}
-            for number, kind in enumerate(metadata["tokenizer.ggml.token_type"])
-            if kind == 3
-        ],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Digits", "individual_digits": True}, level],
-        },
-        "post_processor": None,
-        "decoder": level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
-        },
-    }
+    numbers = {token: number for number, token in enumerate(tokens)}
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    made = Tokenizer(models.BPE(numbers, merges))
+    made.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ])  # fmt: skip
+    made.decoder = decoders.ByteLevel()
+    kinds = zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True)
+    special = [AddedToken(token, normalized=False) for token, kind in kinds if kind == CONTROL]
+    made.add_special_tokens(special)
+    return made
 
 
 def write_tokenizer(path: Path, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` of the file `path` into `folder`."""
-    for name, value in (("tokenizer.json", tokenizer(path)), ("tokenizer_config.json", CONFIG)):
-        text = json.dumps(value, ensure_ascii=False) + "\n"
-        Path(folder, name).write_text(text, encoding="utf-8")
+    tokenizer(path).save(str(folder / "tokenizer.json"))
+    Path(folder, "tokenizer_config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
 
 
 class _File:

@@ -36,7 +36,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model in place of a loaded one; everything else is the real command."""
     from rotatek import models
 
-    monkeypatch.setattr(models, "load", lambda model, device=None, four_bit=False: tiny_qwen())
+    monkeypatch.setattr(models, "load", lambda model, device=None: tiny_qwen())
 
 
 @pytest.fixture

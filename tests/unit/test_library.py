@@ -1,7 +1,6 @@
 """The library as another program uses it: names, refusals, types of numbers, bytes, streams."""
 
 import gc
-import importlib.util
 import types
 import weakref
 from collections.abc import Iterator, Sequence
@@ -59,14 +58,6 @@ def test_vision_ids_are_never_said(qwen: VisionLanguageModel, picture: Picture) 
     logits[0, qwen.image_token] = 9.0
     step = next(decode(qwen, embedded, DynamicCache(), logits, 1))
     assert step.tokens[0] not in qwen.banned_ids
-
-
-def test_four_bit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rotatek.models import loading
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModeUnsupported, match="bitsandbytes"):
-        loading.load("pocket", "cpu", four_bit=True)
 
 
 @pytest.mark.parametrize("name", [*DTYPES, ""])

@@ -25,7 +25,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     from rotatek import models
 
     kept = {"pocket": tiny_qwen(), "tiny-qwen": tiny_qwen(), "other": tiny_llava()}
-    monkeypatch.setattr(models, "load", lambda name, device=None, four_bit=False: kept[name])
+    monkeypatch.setattr(models, "load", lambda name, device=None: kept[name])
 
 
 @pytest.fixture
