@@ -36,24 +36,32 @@ def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Na
     return draw(B, Hkv * G, 1, d), visual, text
 
 
+def planes_of(
+    coordinates: Tensor, counts: Tensor, steps: Tensor, rows: Tensor, values: bool
+) -> Planes:
+    """Planes of coordinates [B, Hkv, N, w] along rows [B, Hkv, w, d], rounded to a basis of 8 bits;
+    steps: [B, Hkv, w]."""
+    data, offsets = pack(coordinates, counts, steps, values)
+    own = counts[..., 0]
+    live = torch.arange(steps.shape[-1], device=own.device) < own[..., None]
+    scale = rows.float().abs().amax(-1, keepdim=True) / 127
+    basis = (rows / scale).round().to(torch.int8)[live]
+    starts = (own.flatten().cumsum(0) - own.flatten()).view(own.shape).int()
+    steps = (steps * scale[..., 0])[live]
+    return Planes(data, counts, offsets, basis, steps, starts, int(granules(counts).max()))
+
+
 def sample_packed(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Packed, Text]:
     """`sample` with Keys and Values as planes: heads of 2 to 8 bits a channel, one of none."""
     q, visual, text = sample(device, dtype, 48)
     assert visual.basis is not None and visual.mean is not None
     counts = [[[48, 16, 0, 0], [32, 32, 16, 16]], [[0, 0, 0, 0], [16, 0, 0, 0]]]
     levels = torch.tensor(counts, dtype=torch.int32, device=device)
-    sides, rows = list[Planes](), visual.basis.mT
-    for values, x in ((False, visual.keys), (True, visual.values[..., :48])):
-        steps = torch.full((*levels.shape[:2], 48), 0.5, device=device)
-        data, offsets = pack(x, levels, steps, values)
-        own = levels[..., 0]
-        live = torch.arange(48, device=device) < own[..., None]
-        starts = (own.flatten().cumsum(0) - own.flatten()).view(own.shape).int()
-        eight = (rows.float() * 100).round().clamp(-127, 127).to(torch.int8)
-        widest = int(granules(levels).max())
-        sides.append(Planes(data, levels, offsets, eight[live], steps[live] / 100, starts, widest))
+    given = levels, torch.full((2, 2, 48), 0.5, device=device), visual.basis.mT
+    keys = planes_of(visual.keys, *given, values=False)
+    values = planes_of(visual.values[..., :48], *given, values=True)
     mean, shift = visual.mean, -4 * visual.mean
-    return q, Packed(sides[0], sides[1], visual.tokens, visual.lengths, mean, shift), text
+    return q, Packed(keys, values, visual.tokens, visual.lengths, mean, shift), text
 
 
 def sample_window(device: torch.device, dtype: torch.dtype) -> Window:

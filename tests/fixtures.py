@@ -4,7 +4,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -115,12 +114,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-class OnGpu(torch.Tensor):
-    """A CPU tensor that says it is on a GPU, so that a kernel is chosen for it."""
-
-    device = SimpleNamespace(type="cuda", index=0)  # type: ignore[assignment]
 
 
 def skip_without(*models: str) -> None:

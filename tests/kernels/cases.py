@@ -4,18 +4,18 @@ A case's error may be at most twice that of plain PyTorch in the same type, plus
 an absolute bar a type; NaN never passes. Scratch memory is poisoned.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from kernels.planes import GRANULE, Planes, granules, rows_of, unpack
-from kernels.planes import pack as pack_planes
+from kernels.planes import GRANULE, rows_of, unpack
 from kernels.reference import Narrow, Packed, Text, Visual
+from kernels.samples import planes_of
 
 Attend = Callable[..., Tensor]
 DEVICE_BAR = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}  # absolute
@@ -103,8 +103,12 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
     if case.pack == "planes":
         mean, shift = send(draw(B, Hkv, d) / 4), send(draw(B, Hkv, d))
         sides = [
-            _planes(
-                case, draw(B, Hkv, N, k), draw(B, Hkv, d, d), 0.4 + draw(B, Hkv, k).abs() / 6, side
+            planes_of(
+                draw(B, Hkv, N, k),
+                _mixtures(case, device, side),
+                0.4 + draw(B, Hkv, k).abs() / 6,
+                torch.linalg.qr(draw(B, Hkv, d, d))[0].mT[..., :k, :],
+                bool(side),
             )
             for side in (0, 1)
         ]
@@ -122,31 +126,17 @@ def make(case: Case, device: str, seed: int = 0) -> tuple[Tensor, Visual | None,
 
 def _dead(tensor: Tensor, lengths: Tensor | None) -> Tensor:
     """NaN in the slots past each row's length."""
-    if lengths is None:
-        return tensor
-    slot = torch.arange(tensor.shape[2], device=tensor.device)
-    return tensor.masked_fill((slot >= lengths[:, None])[:, None, :, None], float("nan"))
+    return tensor.masked_fill(_dead_mask(tensor, lengths).mT, float("nan"))
 
 
-def _planes(case: Case, coordinates: Tensor, square: Tensor, steps: Tensor, side: int) -> Planes:
-    """Planes of mixtures that differ from head to head, of no channels to k of up to 8 bits."""
-    B, Hkv, _, k = coordinates.shape
-    head = torch.arange(B * Hkv, device=square.device).view(B, Hkv)
-    counts, most = [], torch.full_like(head, k // GRANULE)
-    for level in range(4):  # at least one head has all k channels
-        most = (
-            most - (head * (level + 1) + side) % (most + 1) if level else most - head % (most + 1)
-        )
-        counts.append(GRANULE * most)
-    levels = torch.stack(counts, -1).int()
-    data, offsets = pack_planes(coordinates, levels, steps, bool(side))
-    own = levels[..., 0].flatten()
-    live = torch.arange(k, device=own.device) < levels[..., :1]
-    rows = torch.linalg.qr(square)[0].mT[..., :k, :][live]
-    scale = rows.abs().amax(-1, keepdim=True) / 127
-    rows, steps = (rows / scale).round().to(torch.int8), steps[live] * scale[:, 0]
-    starts = (own.cumsum(0) - own).view(B, Hkv).int()
-    return Planes(data, levels, offsets, rows, steps, starts, int(granules(levels).max()))
+def _mixtures(case: Case, device: str, side: int) -> Tensor:
+    """Counts of planes that differ from head to head, of no channels to k of up to 8 bits."""
+    head = torch.arange(case.B * case.Hkv, device=device).view(case.B, case.Hkv)
+    most = min(case.k, case.d) // GRANULE - head % (min(case.k, case.d) // GRANULE + 1)
+    counts = [most]  # at least one head has all k channels
+    for level in range(1, 4):
+        counts.append(counts[-1] - (head * (level + 1) + side) % (counts[-1] + 1))
+    return GRANULE * torch.stack(counts, -1).int()
 
 
 def attend_plain(
@@ -205,20 +195,10 @@ def _masked(cache: Tensor, lengths: Tensor | None, dtype: torch.dtype) -> Tensor
     return cache.to(dtype).masked_fill(_dead_mask(cache, lengths).mT, 0.0)
 
 
-@contextmanager
-def poisoned_memory() -> Iterator[None]:
-    """Every floating torch.empty holds NaN while this lasts."""
-    plain = torch.empty
-
-    def poisoned(*args: Any, **kwargs: Any) -> Tensor:
-        tensor = plain(*args, **kwargs)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
-
-    torch.empty = poisoned
-    try:
-        yield
-    finally:
-        torch.empty = plain
+def _poisoned(*args: Any, plain: Any = torch.empty, **kwargs: Any) -> Tensor:
+    """torch.empty, which holds NaN."""
+    tensor: Tensor = plain(*args, **kwargs)
+    return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
 
 
 def errors(case: Case, attend: Attend, device: str, seed: int = 0) -> tuple[float, float]:
@@ -229,7 +209,7 @@ def errors(case: Case, attend: Attend, device: str, seed: int = 0) -> tuple[floa
     scale = case.d**-0.5
     truth = attend_plain(q, visual, text, scale, torch.float64)
     plain = attend_plain(q, visual, text, scale, case.dtype)
-    with poisoned_memory():
+    with patch.object(torch, "empty", _poisoned):
         got = attend(q, visual, text, scale)
     if got.shape != q.shape or got.dtype != q.dtype or not bool(got.isfinite().all()):
         return float("inf"), 0.0

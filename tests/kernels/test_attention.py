@@ -5,6 +5,7 @@ On a GPU all of the grid compiles and runs; Triton's interpreter takes a represe
 
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -138,20 +139,6 @@ def test_flat_attention_over_digits_keeps_its_small_outputs() -> None:
 # -- what is launched when ---------------------------------------------------------------------
 
 
-class Launches:
-    """Replaces a kernel: records whether it may start before the previous one has ended."""
-
-    def __init__(self) -> None:
-        self.early: list[bool] = []
-
-    def __getitem__(self, grid: Any) -> Any:
-        def launch(*args: Any, **options: Any) -> None:
-            early = options["PDL"] if "PDL" in options else args[-1].PDL
-            self.early.append(early and options.get("launch_pdl", False))
-
-        return launch
-
-
 @pytest.mark.parametrize(
     "visual_tokens, change, early",
     [
@@ -164,13 +151,15 @@ class Launches:
 def test_nothing_is_read_early_that_was_just_written(
     visual_tokens: int, change: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [Launches(), Launches()]
-    monkeypatch.setattr(attention_launch, "split_kernel", kernels[0])
-    monkeypatch.setattr(packed_attention_launch, "merge_kernel", kernels[1])
+    split, merge = MagicMock(), MagicMock()  # in place of kernels
+    monkeypatch.setattr(attention_launch, "split_kernel", split)
+    monkeypatch.setattr(packed_attention_launch, "merge_kernel", merge)
     monkeypatch.setattr(attention_launch, "device_facts", lambda device: H200)
     q, visual, text = make(Case(BF16, N=visual_tokens), "cpu")
     attend(q, visual if visual is None else visual._replace(**change), text, 0.1)
-    assert [kernel.early for kernel in kernels] == [[early]] * 2
+    first, second = (each.__getitem__.return_value.call_args for each in (split, merge))
+    assert first.args[-1].PDL == second.kwargs["PDL"] == early
+    assert ("launch_pdl" in first.kwargs) == ("launch_pdl" in second.kwargs) == early
 
 
 def test_what_no_kernel_reads_is_refused() -> None:

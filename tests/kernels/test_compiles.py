@@ -41,18 +41,14 @@ from kernels.planes import Channels
 from kernels.elementwise_reference import PLAIN
 from kernels.samples import sample_elementwise, sample_window
 
-def compile_only(module, arch, *names):
-    for name in names:
-        setattr(module, name, Compiled(getattr(module, name)))
-    if hasattr(module, "device_facts"):
-        module.device_facts = lambda device: (arch, 100)
-
-compile_only(packed_attention_launch, arch, "digits_kernel", "merge_kernel")
-compile_only(attention_launch, arch, "split_kernel", "joined_kernel")
-compile_only(packing, arch, "pack_kernel", "steps_kernel")
-compile_only(covariance, arch, "covariance_kernel", "join_kernel")
-compile_only(window_attention, arch, "rows_kernel", "tokens_kernel")
-compile_only(fused_elementwise, arch, "norm_kernel", "gate_kernel", "rotate_kernel")
+for module in (
+    packed_attention_launch, attention_launch, packing, covariance, window_attention,
+    fused_elementwise,
+):
+    for name, value in list(vars(module).items()):
+        if name.endswith("_kernel"):
+            setattr(module, name, Compiled(value))
+    module.device_facts = lambda device: (arch, 100)
 for work in PLAIN:
     given = sample_elementwise(work, cpu, torch.bfloat16)
     getattr(fused_elementwise, work)(*given)

@@ -13,7 +13,6 @@ from kernels.planes import (
     Planes,
     coordinates_of,
     depths_of,
-    granules,
     pack,
     rows_of,
     samples,
@@ -21,6 +20,7 @@ from kernels.planes import (
     unpack,
 )
 from kernels.planes_plain import plane_scores, plane_sums
+from kernels.samples import planes_of
 
 MIXES = torch.tensor(  # channels with a digit of each level, of three requests and two heads
     [
@@ -39,20 +39,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def planes_of(coordinates: Tensor, steps: Tensor, values: bool) -> Planes:
-    """Planes of coordinates [B, Hkv, N, w] in random rows of int8."""
-    data, offsets = pack(coordinates, MIXES, steps, values)
-    own = MIXES[..., 0]
-    live = torch.arange(steps.shape[-1]) < own[..., None]
-    starts = (own.flatten().cumsum(0) - own.flatten()).view(own.shape).int()
-    basis = (draw(int(own.sum()), D, seed=7) * 40).round().clamp(-127, 127).to(torch.int8)
-    return Planes(data, MIXES, offsets, basis, steps[live], starts, int(granules(MIXES).max()))
-
-
 def some(values: bool, seed: int = 0) -> Planes:
     """Random digits of heads of many depths."""
     steps = 0.5 + draw(B, HEADS, D, seed=seed + 50).abs() / 2
-    return planes_of(3 * draw(B, HEADS, max(LENGTHS), D, seed=seed), steps, values)
+    states, rows = draw(B, HEADS, max(LENGTHS), D, seed=seed), draw(B, HEADS, D, D, seed=7)
+    return planes_of(3 * states, MIXES, steps, rows, values)
 
 
 @pytest.mark.parametrize("values", [False, True])
@@ -60,7 +51,8 @@ def some(values: bool, seed: int = 0) -> Planes:
 def test_codes_come_back(N: int, values: bool) -> None:
     """As the nearest levels, from the definition, but for those that rounding alone decides."""
     coordinates, steps = draw(B, HEADS, N, D), 0.3 + draw(B, HEADS, D, seed=1).abs()
-    planes, depths = planes_of(coordinates, steps, values), depths_of(MIXES, D)[:, :, None]
+    planes = planes_of(coordinates, MIXES, steps, draw(B, HEADS, D, D), values)
+    depths = depths_of(MIXES, D)[:, :, None]
     half = (2.0**depths - 1) / 2
     codes = (coordinates / steps[:, :, None] + half).round().clamp(min=0).minimum(2 * half)
     want = torch.where(depths > 0, codes - half, 0.0)
