@@ -350,7 +350,7 @@ class Scheduler:
                 sequence.choice.take(pick.token)
                 sequence.failure = sequence.choice.failure
             broken = sequence.failure is not None
-            last = len(sequence.picks) + 1 == sequence.limit
+            last = len(sequence.picks) + 1 >= sequence.limit
             if broken or last or pick.token in self._stops:
                 over.append(sequence)
         self._remove(over, restore=True)

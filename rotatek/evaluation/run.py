@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import recovery
+from rotatek.engine.admission import MemoryReservation
 from rotatek.engine.column import Column
 from rotatek.engine.conversation import Conversation, turn_of
 from rotatek.engine.decode import read_on
@@ -38,9 +39,10 @@ from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
-from rotatek.models import VisionLanguageModel
+from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
 
+BABBLE: Final = 32  # tokens beyond twice the uncompressed answer's, where others are ended
 AT_ONCE: Final = {"cuda": 8}  # conversations; one on a processor, whose cores one keeps busy
 
 
@@ -64,6 +66,17 @@ class EvaluationEngine(Engine):
             with self.scheduler.prefill(None, packing=True):
                 self._filled[column.cache] = forked(column.cache)
         return event
+
+    def _decode(
+        self, columns: list[Column], prompt: Prompt, lease: MemoryReservation | None
+    ) -> Iterator[Event]:
+        """End answers that run on: broken settings took the longest that was allowed."""
+        for event in super()._decode(columns, prompt, lease):
+            if isinstance(event, Finished) and event.column == columns[0].name:
+                longest = 2 * len(columns[0].answer.ids) + BABBLE
+                for row in (column.row for column in columns if column.row is not None):
+                    row.limit = min(row.limit, longest)
+            yield event
 
     def filled(self, conversation: Conversation) -> dict[str, Cache]:
         """Each column's cache as its first question filled it; handed out once."""
