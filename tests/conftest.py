@@ -103,6 +103,17 @@ def engine(qwen: "VisionLanguageModel") -> "Engine":
     return Engine(qwen)
 
 
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of the pocket's class: two layers in two shards, real tokenizer and
+    processor."""
+    from tests.tiny import save_small_pocket
+
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    save_small_pocket(path)
+    return path
+
+
 @pytest.fixture
 def together() -> "Together":
     """Run several calls at once and re-raise what any of them raised."""

@@ -8,9 +8,7 @@ from unittest import mock
 
 import pytest
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
-from rotatek.methods.settings import Settings
+from rotatek import Engine, Settings, errors
 from rotatek.page.collection import drawing
 from rotatek.page.collection.events import CollectionEvents
 from rotatek.page.collection.pages import Bounds, Collection

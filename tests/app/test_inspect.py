@@ -1,5 +1,6 @@
 """Figures of a run: complete, equal to its bytes and its trace, and quick."""
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -7,34 +8,32 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
-from rotatek import errors
+from rotatek import Engine, Settings, SparK, errors, make_request
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.errors import SettingError
-from rotatek.inputs.request import make_request
-from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, RotateK
-from rotatek.methods.channels.spark import SparK
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import titled
-from rotatek.methods.settings import Settings
+from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.inspect.heads import HeadEvents, choose_head
 from rotatek.page.inspect.heads import summary as heads_summary
 from rotatek.page.page_context import PageContext
+from rotatek.page.plot_transport import packed, packed_array
 from rotatek.page.settings import columns_of, values_of
 from rotatek.service.run import Run
 from rotatek.service.service import Service
 from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
 from tests.served import service_of
-from viz import head_heatmap
+from viz import budget, head_heatmap, keys, theme
 
 TRACE = Trace((), (), 0, ())
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.5, keep_channels=0.25)
@@ -81,7 +80,9 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
     for layer in range(layers):
         sent = figures(events.redraw(run, "energy", layer, layer % heads, 0, **form())["drawn"])
         assert sent.keys() == widgets.titles().keys() - {"kept"}
-        assert all(drawn["data"] and drawn["reading"] for drawn in sent.values())
+        for drawn in sent.values():
+            assert drawn["data"] and drawn["reading"]
+            go.Figure(data=drawn["data"], layout=drawn["layout"])  # plotly checks each entry
     for sparsity in (0.0, 0.97):
         for weighting in ("paper", "none"):
             settings = form(keep_channels=sparsity, weighting=weighting)
@@ -130,21 +131,6 @@ def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     for drawn in (figures(sent)["kept"], figures(later)["attention"]):
         assert drawn["layout"]["images"][0]["source"] == f"rk:{name}"
     assert json.loads(later)["pictures"] == {} and len(later) < 400_000
-
-
-def named(*grids: Grid) -> tuple[list[str], str]:
-    trace = replace(TRACE, grids=grids)
-    return drawings.frames_of(trace), events.frame_slider(trace)["label"]
-
-
-def test_views_of_a_picture_are_told_from_pictures() -> None:
-    one = Grid(2, 2)
-    assert named(one)[0] == []
-    assert named(one, Grid(4, 4)) == (["view 1 of 2", "view 2 of 2"], "View of the picture")
-    later = replace(one, picture=1)
-    assert named(one, later) == (["picture 1", "picture 2"], "Picture")
-    mixed = ["picture 1", "view 1 of picture 2", "view 2 of picture 2"]
-    assert named(one, later, later) == (mixed, "Picture")
 
 
 def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
@@ -197,3 +183,51 @@ def test_chosen_heads_make_a_column() -> None:
     for bad in (["leave:3"], ["leave:1.1", "only:1.1"], ["../etc"]):
         with pytest.raises(SettingError):
             columns_of(CHOSEN, 4, (), bad)
+
+
+# -- colours, key maps and arrays --------------------------------------------------------------
+
+COLOURS = sorted(
+    {theme.NEUTRAL}
+    | {method.colour for method in CHANNELS.own.values()}
+    | {pruner.colour for pruner in TOKENS.own.values()}
+)
+
+
+def luminance(hex_colour: str) -> float:
+    channel = np.array([int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channel <= 0.04045, channel / 12.92, ((channel + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_lines_and_numbers_can_be_read_on_both_grounds_and_on_the_bars() -> None:
+    lines = [theme.INK, theme.SECOND, keys.LOUD, *COLOURS]
+    pairs = [(line, ground, 3.0) for line in lines for ground in ("#ffffff", "#0d1117")]
+    for one, other, least in [*pairs, *((a, b, 4.5) for _, a, b in budget.PARTS.values())]:
+        dark, light = sorted((luminance(one), luminance(other)))
+        assert (light + 0.05) / (dark + 0.05) >= least, (one, other)
+
+
+def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
+    raw = np.zeros((2880, 128), dtype=np.float32)
+    raw[1717, 77] = 5.0
+    drawing, _ = keys.draw_pair(raw, raw, 128)
+    shown = drawing.figure.data[0]["z"]
+    assert shown.dtype == np.uint8 and shown.shape == (keys.MAX_ROWS, 128)
+    assert shown[:, 77].max() == 255 and (shown > 0).sum() == 1
+    assert len(json.dumps(packed(drawing.figure._asdict()))) < 70_000
+    row = int(shown[:, 77].argmax())
+    trace = drawing.figure.data[0]
+    assert abs(trace["y0"] + row * trace["dy"] - 1717) <= trace["dy"]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float64", "bool", ">f4", "int16"])
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
+    values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
+    sent = packed_array(values)
+    assert isinstance(sent, dict)
+    arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
+    assert arrived.itemsize <= 4
+    assert np.array_equal(arrived.reshape(shape), values)
+    assert sent.get("shape", f"{len(values)}") == ", ".join(map(str, shape))

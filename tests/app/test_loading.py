@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
-from rotatek.methods.settings import Settings
+from rotatek import Engine, Settings, errors
 from rotatek.models import download
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.page_context import PageContext

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
+from rotatek import Engine, errors
 from rotatek.page.binding import VISITORS
 from tests import wire
 from tests.served import Slow, caches_held, page_of, service_of, until

@@ -21,7 +21,7 @@ from rotatek.page.ask.card import compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
-from rotatek.service.model_list import Model, load_examples, models_on_offer
+from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
 from tests.fixtures import at_once
@@ -112,14 +112,6 @@ def test_models_load_once_even_when_many_ask(service: Service) -> None:
     crowd = Service([Model("tiny", "Tiny", "where")], make)
     at_once([lambda: crowd.engine("tiny")] * 4)
     assert built == ["where"]
-
-
-def test_a_folder_is_offered_by_name_and_never_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROTATEK_MODELS", "pocket, /srv/secret/My-Model")
-    pocket, folder = models_on_offer()
-    assert pocket.name == "pocket" and pocket.label != "pocket"
-    assert (folder.name, folder.label) == ("My-Model", "My-Model")
-    assert folder.source == "/srv/secret/My-Model"
 
 
 # -- what stands beside an answer --------------------------------------------------------------

@@ -14,11 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
+from rotatek import BASELINE, Engine, Settings, errors
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Token
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.page import zerogpu
 from tests.app.zerogpu import Spaces, Worker

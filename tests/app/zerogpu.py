@@ -9,7 +9,6 @@ a worker is kept for the next call. The parent never runs the body.
 import inspect
 import multiprocessing
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,21 +31,16 @@ class Worker:
         while True:
             arguments = pickle.loads(self.calls.get())
             self.stop.clear()
-            thread = threading.Thread(target=self._run, args=(task, arguments))
-            thread.start()
-            thread.join()
+            running = task(*arguments)
+            try:
+                for value in running:
+                    if self.stop.is_set():
+                        running.close()  # type: ignore[attr-defined]
+                        break
+                    self.values.put((VALUE, pickle.dumps(value)))
+            except Exception as error:
+                self.values.put((FAILED, type(error).__name__))
             self.values.put((END, None))
-
-    def _run(self, task: Callable[..., Iterator[Any]], arguments: tuple) -> None:
-        running = task(*arguments)
-        try:
-            for value in running:
-                if self.stop.is_set():
-                    running.close()  # type: ignore[attr-defined]
-                    return
-                self.values.put((VALUE, pickle.dumps(value)))
-        except Exception as error:
-            self.values.put((FAILED, type(error).__name__))
 
 
 class Spaces:

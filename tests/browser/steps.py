@@ -4,6 +4,8 @@ import io
 import time
 from contextlib import suppress
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageDraw
 from playwright.sync_api import Error, FilePayload, Page, expect
 
@@ -136,3 +138,32 @@ def slide(page: Page, slider: str, key: str) -> None:
     watch(page)
     press(page, slider, key)
     answered(page)
+
+
+def findings(page: Page, theme: str) -> list[str]:
+    """Violations that axe-core calls serious or critical in a theme, with their elements.
+
+    Only violations are asked for: spelling out what passes took as long again.
+    """
+    turn(page, theme)
+    response = Axe().run(page, options={"resultTypes": ["violations"]}).response
+    return [
+        f"{theme}: {found['impact']}: {found['help']}: "
+        f"{[node['target'] for node in found['nodes'][:4]]}"
+        for found in response["violations"]
+        if found["impact"] in ("serious", "critical")
+    ]
+
+
+def reach(page: Page, selector: str, most: int = 60) -> None:
+    """Press Tab until an element that matches has the focus, and can be seen to have it."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("s => document.activeElement.matches(s)", selector):
+            style = page.evaluate(
+                "() => { const s = getComputedStyle(document.activeElement);"
+                " return s.outlineStyle + s.boxShadow + s.borderColor }"
+            )
+            assert style != "none"
+            return
+    pytest.fail(f"{selector} cannot be reached by keyboard")

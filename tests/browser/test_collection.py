@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import FilePayload, Page, expect
 
-from tests.browser.steps import drawn, page_width, turn
-from tests.browser.test_accessibility import findings
+from tests.browser.steps import drawn, findings, page_width, turn
 from tests.fixtures import Shoot, Visit
 from tests.unit.test_pdf import pdf_of
 

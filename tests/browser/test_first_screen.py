@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.steps import DONE, ask, begin_long, page_width, press
+from tests.browser.steps import DONE, ask, begin_long, findings, page_width, press
 from tests.fixtures import Shoot, Visit, present
 
 pytestmark = pytest.mark.browser
@@ -166,3 +166,18 @@ def test_the_keyboard_reaches_everything_on_the_first_screen(visit: Visit) -> No
         if seen == wanted:
             break
     assert seen == wanted, wanted - seen
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious(visit: Visit, width: int) -> None:
+    """Every tab, light and dark; of the two others one is drawn in either ink."""
+    page = visit(width, 900)
+    for summary in page.locator("#setup, #more").all():
+        summary.get_by_role("button").first.click()
+    for summary in page.locator("#answers summary").all():
+        summary.click()
+    found = findings(page, "light") + findings(page, "dark")
+    page.get_by_role("tab", name="Results").click()
+    expect(page.locator("#results-opening")).to_be_visible()
+    found += findings(page, "light") + findings(page, "dark")
+    assert not found, "\n".join(found)

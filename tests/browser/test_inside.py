@@ -7,8 +7,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.steps import DONE, answered, ask, page_width, slide, watch
-from tests.browser.test_accessibility import findings, reach
+from tests.browser.steps import DONE, answered, ask, findings, page_width, reach, slide, watch
 from tests.fixtures import Shoot, Visit
 
 pytestmark = pytest.mark.browser

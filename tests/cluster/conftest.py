@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rotatek.cluster import prepare
-from tests.tiny import save_small_pocket
 
 ROOT = Path(__file__).resolve().parents[2]
 prepare()  # before a test's module imports Ray, which reads it then
@@ -20,14 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(left)
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model of the pocket's class: two layers, real tokenizer and processor."""
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    save_small_pocket(path)
-    return path
 
 
 class Nodes:

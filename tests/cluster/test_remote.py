@@ -4,22 +4,22 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import RayActorError
 
-from rotatek import errors
+from rotatek import BASELINE, Engine, Settings, errors
 from rotatek.cluster import remote_engine
 from rotatek.cluster.remote_engine import RemoteEngine
 from rotatek.cluster.replica import Job, Replica
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.messages import Message
 from rotatek.inputs.request import Request, make_chat, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.session_store import SessionStore
@@ -58,34 +58,27 @@ class Replicas:
         return getattr(Handle(self, ""), name)
 
 
-class Handle:
-    """Calls by name, as of a deployment."""
-
-    def __init__(self, replicas: Replicas, home: str) -> None:
-        self.replicas, self.home = replicas, home
-
-    def __getattr__(self, name: str) -> "Call":
-        return Call(self.replicas, self.home, name)
-
-
 def finished(work: Coroutine[Any, Any, Any]) -> Any:
     """A coroutine's result, from a thread of its own: browser tests leave a loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
 
-class Call:
-    """`handle.method.remote(...)` and its response in one."""
+class Handle:
+    """`handle.method.remote(...)` and its response, as of a deployment."""
 
-    def __init__(self, replicas: Replicas, home: str, name: str) -> None:
-        self.replicas, self.home, self.name = replicas, home, name
+    def __init__(self, replicas: Replicas, home: str) -> None:
+        self.replicas, self.home = replicas, home
 
-    def remote(self, *given: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=partial(self._remote, name))
+
+    def _remote(self, name: str, *given: Any) -> Any:
         replica = self.replicas.find(self.home)
-        if self.name == "run":
+        if name == "run":
             return Stream(self.replicas, replica, given[0])
-        value = finished(getattr(replica, self.name)(*given))
-        return type("Response", (), {"result": lambda self: value})()
+        value = finished(getattr(replica, name)(*given))
+        return SimpleNamespace(result=lambda: value)
 
 
 class Stream:

@@ -22,7 +22,7 @@ SETTINGS = {"keep_channels": 0.25, "tokens": "fastv", "keep_tokens": 0.6}
 
 
 @pytest.fixture(scope="module")
-def address(nodes: Nodes, folder: Path) -> Iterator[str]:
+def address(nodes: Nodes, checkpoint: Path) -> Iterator[str]:
     """The page and the API in front of two replicas."""
     from ray import serve
 
@@ -30,7 +30,7 @@ def address(nodes: Nodes, folder: Path) -> Iterator[str]:
 
     port = free_port()
     serve.start("HeadOnly", http_options={"host": "127.0.0.1", "port": port})
-    plan = Deployment(models=(str(folder),), least=2, most=2, answers=8, device="cpu")
+    plan = Deployment(models=(str(checkpoint),), least=2, most=2, answers=8, device="cpu")
     serve.run(build(plan), name="rotatek")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

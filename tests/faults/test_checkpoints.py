@@ -22,8 +22,8 @@ from tests.tiny import tiny_qwen
 
 
 @pytest.fixture
-def copy(folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(folder, tmp_path / "copy"))
+def copy(checkpoint: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
 
 
 def shard(path: Path) -> Path:

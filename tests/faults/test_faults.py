@@ -18,15 +18,12 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import errors
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek import BASELINE, Engine, RotateKCache, Settings, errors
 from rotatek.cli import main as command
 from rotatek.engine import recovery
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.page.ask.answers import status
 from rotatek.service.run import start
 from tests.served import caches_held
@@ -203,9 +200,9 @@ def test_who_leaves_or_stops_frees_everything(
     assert len(answers(list(engine.compare(request_, COLUMNS)))) == 2
 
 
-def ask(folder: Path, image: Path, *words: str) -> list[str]:
+def ask(checkpoint: Path, image: Path, *words: str) -> list[str]:
     """The words of a command line."""
-    given = ["--model", str(folder), "--max-new-tokens", "4"]
+    given = ["--model", str(checkpoint), "--max-new-tokens", "4"]
     return ["ask", str(image), "What is it?", *given, *words]
 
 
@@ -216,12 +213,12 @@ def image(picture: Callable[..., Image.Image], tmp_path: Path) -> Path:
 
 
 @pytest.mark.unversioned  # Triton is not replaced
-def test_without_triton(folder: Path, image: Path) -> None:
+def test_without_triton(checkpoint: Path, image: Path) -> None:
     """A process in which Triton cannot be imported answers through the reference."""
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "from rotatek.__main__ import main\n"
-        f"sys.exit(main({ask(folder, image, '--json')!r}))"
+        f"sys.exit(main({ask(checkpoint, image, '--json')!r}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
@@ -233,10 +230,10 @@ def test_without_triton(folder: Path, image: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize(("device", "said"), [("cuda:9", "no such GPU"), ("tpu", "device must")])
 def test_without_a_gpu(
-    device: str, said: str, folder: Path, image: Path, capsys: pytest.CaptureFixture[str]
+    device: str, said: str, checkpoint: Path, image: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Asking for a device that is not there is refused in a sentence."""
-    assert command.main(ask(folder, image, "--device", device)) == 2
+    assert command.main(ask(checkpoint, image, "--device", device)) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err and err.count("\n") == 1
 
@@ -247,12 +244,12 @@ def _heed_interrupts() -> None:
 
 
 @pytest.fixture
-def talking(folder: Path, image: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
+def talking(checkpoint: Path, image: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """For each signal a process in the middle of a batch of long answers, started together."""
     batch = image.with_name("batch.jsonl")
     batch.write_text((json.dumps({"image": str(image), "question": "?"}) + "\n") * 500)
     words = [sys.executable, "-m", "rotatek", "ask", "--batch", str(batch)]
-    words += ["--model", str(folder), "--max-new-tokens", "50"]
+    words += ["--model", str(checkpoint), "--max-new-tokens", "50"]
     pipe = subprocess.PIPE
     started = {
         name: subprocess.Popen(

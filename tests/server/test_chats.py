@@ -9,14 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
+from rotatek import Engine, Settings, errors
 from rotatek.engine.events import Token
 from rotatek.inputs import pdf
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import make_chat, make_request, open_image
-from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek import models
+from rotatek import Engine, Settings, models, open_image
 from rotatek.cli import main as command
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
-from rotatek.inputs.request import open_image
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo, doubt
 from rotatek.methods.columns import titled
-from rotatek.methods.settings import Settings
 from rotatek.page.ask import answers
 from rotatek.paths import assets
 from rotatek.service.run import start

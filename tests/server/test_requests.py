@@ -13,11 +13,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from PIL import Image
 
-from rotatek import errors
+from rotatek import BASELINE, Sampling, Settings, errors
 from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, shaped
 from rotatek.inputs.request import MAX_IMAGES
-from rotatek.inputs.sampling import Sampling
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat import file_of
 from rotatek.server.chat_request import MOST_STOPS, Call, Size, read_call
@@ -364,20 +362,6 @@ def test_a_file_is_bounded_before_and_after() -> None:
         with pytest.raises(errors.ImageTooLarge):
             file_of(f"data:image/png;base64,{data}")
     assert file_of(f"data:image/png;base64,{PLAIN}{' ' * 14_000_000}") == PNG
-
-
-@examples(max_examples=200)
-@given(st.text(max_size=80), st.binary(max_size=45), st.booleans(), st.booleans())
-def test_any_address_is_bytes_or_a_refusal(
-    words: str, file: bytes, is_safe: bool, is_quoted: bool
-) -> None:
-    for address in (words, f"data:{words}", f"data:image/png;base64,{words}"):
-        try:
-            assert isinstance(file_of(address), bytes)
-        except errors.UserError as error:
-            assert error.message.endswith(".")
-    data = (base64.urlsafe_b64encode if is_safe else base64.b64encode)(file).decode()
-    assert file_of(f"data:x/y ; BASE64 ,{quote(data, safe='') if is_quoted else data}") == file
 
 
 # -- whatever a client sends, the door answers or refuses --------------------------------------

@@ -11,17 +11,15 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from rotatek import errors
+from rotatek import BASELINE, Engine, Settings, errors
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Stored, Token
 from rotatek.inputs.limits import Limits
 from rotatek.inputs.prompt import encode_follow_up
 from rotatek.inputs.request import Request, make_request
-from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import Prompt
 from tests.fixtures import Picture
 from tests.greedy import decode

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rotatek import errors
+from rotatek import Settings, errors
 from rotatek.evaluation.tables import from_file
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import (
@@ -29,7 +29,6 @@ from rotatek.inputs.request import (
     open_image,
 )
 from rotatek.inputs.text_files import as_json, decoded, lines_of, parsed
-from rotatek.methods.settings import Settings
 from rotatek.server.api_keys import keys_of
 from tests.fixtures import Picture
 from tests.tiny import QWEN_TEMPLATE, tiny_qwen

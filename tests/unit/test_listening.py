@@ -6,10 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -17,10 +15,8 @@ import pytest
 
 from rotatek import errors
 from rotatek.cli import main as command
-from rotatek.server.uvicorn_server import serve
 from rotatek.service import listening
 from rotatek.service.model_list import models_of
-from tests.tiny import save_small_pocket
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,9 +118,8 @@ def test_this_machine_is_reached_past_proxies(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_server_that_is_asked_to_leave_ends_with_0(tmp_path: Path) -> None:
-    save_small_pocket(tmp_path / "tiny")
-    words = ["serve", "--model", str(tmp_path / "tiny"), "--device", "cpu", "--port", "0"]
+def test_a_server_that_is_asked_to_leave_ends_with_0(checkpoint: Path) -> None:
+    words = ["serve", "--model", str(checkpoint), "--device", "cpu", "--port", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "rotatek", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -137,20 +132,3 @@ def test_a_server_that_is_asked_to_leave_ends_with_0(tmp_path: Path) -> None:
             assert process.wait(60) == 0
         finally:
             process.kill()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_server_that_is_asked_to_leave_while_it_loads_ends_with_0() -> None:
-    def load(_: str) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)  # the signal ends it
-
-    models: Any = [SimpleNamespace(name="it")]
-    api: Any = SimpleNamespace(service=SimpleNamespace(engine=load, models=models))
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as left:
-            serve(api)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert left.value.code == 0

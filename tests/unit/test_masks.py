@@ -1,6 +1,5 @@
 """Attention masks: what they hide behind a prompt is hidden as by transformers, or refused."""
 
-import inspect
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from rotatek.bridge.cache_argument import with_cache
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY, tiny_gemma3, tiny_gemma4
+from tests.fixtures import inputs_of
 from tests.recorded import RecordedGraph
 from tests.tiny import tiny_llava
 
@@ -40,20 +40,11 @@ Inputs = dict[str, Tensor]
 @cache
 def prompts(name: str) -> tuple[VisionLanguageModel, Inputs]:
     """A model, and two prompts of different lengths in a batch."""
-    vlm, rows = MODELS[name](), []
+    vlm, asked = MODELS[name](), []
     for seed, question in enumerate(("what is it?", "is it?")):
         noise = np.random.default_rng(seed).integers(0, 256, (56, 56, 3), dtype=np.uint8)
-        prompt = vlm.prompt(make_request(Image.fromarray(noise), question, 8))
-        kinds = "token_type_ids" if vlm.model.config.model_type == "gemma3" else "mm_token_type_ids"
-        row = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
-        rows.append(row | {kinds: prompt.visual.int()} | prompt.pixels.tensors)
-    longest = max(row["input_ids"].shape[1] for row in rows)
-    for row in rows:
-        gap, shape = longest - row["input_ids"].shape[1], row["input_ids"].shape
-        row |= {name: pad(part, (gap, 0)) for name, part in row.items() if part.shape == shape}
-    inputs = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    takes = inspect.signature(type(vlm.model).forward).parameters
-    return vlm, {name: part for name, part in inputs.items() if name in takes}
+        asked.append(vlm.prompt(make_request(Image.fromarray(noise), question, 8)))
+    return vlm, inputs_of(vlm, *asked)
 
 
 def talk(name: str, cache_of: Any, turns: list[Tensor], ended: list[int]) -> list[Any]:

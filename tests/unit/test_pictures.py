@@ -12,20 +12,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rotatek import errors
-from rotatek.cache.rotatek_cache import RotateKCache
+from rotatek import Engine, Full, Pictures, RotateKCache, Sampling, errors, make_request
 from rotatek.engine.conversation import turn_of
 from rotatek.engine.decode import feed, prefill
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Finished
 from rotatek.engine.prefill import empty_cache, fill, plan_for
 from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import make_request
-from rotatek.inputs.sampling import Sampling
-from rotatek.methods.channels import Full
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
-from rotatek.pictures import Pictures
 from rotatek.pictures.reading import PictureReader, check_cut, cut
 from tests import fixtures
 from tests.families import EVERY, tiny_gemma3
@@ -209,13 +203,6 @@ def test_bounds_and_stop(engine: Engine, shown: list[Image.Image]) -> None:
     with pytest.raises(errors.UserError, match="no longer in memory"):
         pictures.ask("0" * 40, "what?")
     assert small.scheduler.running == 0 and small.admission.running == 0
-
-
-def test_bytes_may_be_said_in_units_and_are_bytes(engine: Engine) -> None:
-    assert Pictures(engine, BITS, memory="1.5 gb", disk="20MB").memory == 1_500_000_000
-    for given in (0, "many", "2XB", "infGB", float("nan")):
-        with pytest.raises(errors.SettingError):
-            Pictures(engine, BITS, memory=given)  # type: ignore[arg-type]
 
 
 def test_an_answer_shows_where_it_looked(engine: Engine, shown: list[Image.Image]) -> None:

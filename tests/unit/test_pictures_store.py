@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
-from rotatek.methods.settings import Settings
-from rotatek.pictures import Pictures
+from rotatek import Engine, Pictures, Settings, errors
 from rotatek.pictures import store as module
 from rotatek.pictures.store import PictureStore
 from tests.fixtures import Picture, present

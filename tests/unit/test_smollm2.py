@@ -9,11 +9,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
 
-from rotatek import errors
-from rotatek.engine.engine import Engine
+from rotatek import BASELINE, Engine, errors, make_request, open_image
 from rotatek.engine.events import Finished
-from rotatek.inputs.request import make_request, open_image
-from rotatek.methods.settings import BASELINE
 from rotatek.models import assembly, loading, smollm2
 from rotatek.page import zerogpu
 from rotatek.paths import assets

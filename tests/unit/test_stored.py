@@ -15,20 +15,16 @@ from safetensors.torch import load
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from rotatek import errors
+from rotatek import Pictures, RotateKCache, Settings, errors, make_request
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.decode import prefill
-from rotatek.inputs.request import make_request
 from rotatek.methods.calibration import Calibrator
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.rotation import load_bases
-from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel
-from rotatek.pictures import Pictures
 from tests.families import EVERY, tiny_gemma3
 from tests.fixtures import Picture, collate, half
 from tests.greedy import decode
