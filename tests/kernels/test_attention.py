@@ -24,7 +24,7 @@ from rotatek.engine.batch import RunningBatch
 from rotatek.engine.decode import prefill
 from rotatek.engine.sequences import Sequence
 from rotatek.models import VisionLanguageModel
-from tests.kernels.cases import PACKS, Case, attend_plain, errors, grid, make, misaligned, passes
+from tests.kernels.cases import PACKS, Case, attend_plain, check, grid, make, misaligned
 from tests.tiny import tiny_qwen
 
 ON_GPU = torch.cuda.is_available()
@@ -68,9 +68,7 @@ def attend(q: Any, visual: Visual | None, text: Text, scale: float, **how: Any) 
 
 @pytest.mark.parametrize("seed", range(len(CASES)), ids=lambda seed: str(CASES[seed]))
 def test_error_is_at_most_twice_plain_pytorch(seed: int) -> None:
-    case = CASES[seed]
-    gap, plain = errors(case, attend, DEVICE, seed)
-    assert passes(case, gap, plain), (gap, plain)
+    check(CASES[seed], attend, DEVICE, seed)
 
 
 @pytest.mark.parametrize("config, splits", WAYS, ids=str)
@@ -85,8 +83,7 @@ def test_error_is_at_most_twice_plain_pytorch(seed: int) -> None:
 )
 def test_no_layout_changes_the_answer(case: Case, config: Config, splits: int) -> None:
     """Text apart or read by the same programs; one split, which writes the output, or several."""
-    gap, plain = errors(case, partial(attend, config=config, splits=splits), DEVICE)
-    assert passes(case, gap, plain), (gap, plain)
+    check(case, partial(attend, config=config, splits=splits), DEVICE)
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -95,14 +92,12 @@ def test_every_split_of_tiles_and_text(tiles: int, splits: int, apart: bool) -> 
     """Rows of 400, 200 and no tokens: a split may have whole tiles, a part of one, or nothing."""
     case = Case(BF16, B=3, Hkv=1, G=4, N=400, M=70, k=32, d=64, pack="planes", ragged=True)
     how: dict[str, Any] = {"config": PlanesConfig(tiles, apart), "splits": splits}
-    gap, plain = errors(case, partial(attend, **how), DEVICE)
-    assert passes(case, gap, plain), (gap, plain)
+    check(case, partial(attend, **how), DEVICE)
 
 
 @pytest.mark.parametrize("case", [*SHAPES[:7], *SHAPES[-3:]], ids=str)
 def test_reference_agrees_with_float64(case: Case) -> None:
-    gap, plain = errors(case, attend_reference, DEVICE)
-    assert gap <= (1e-5 if case.dtype == F32 else plain + 1e-5)
+    check(case, attend_reference, DEVICE)
 
 
 def test_huge_and_tiny_scores_stay_finite() -> None:
