@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicCache
 
 from benchmarks.full_qwen import QUESTION, SETTINGS, SIDES, adapted, drawn, noise
 from benchmarks.timing import seconds
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings

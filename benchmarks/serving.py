@@ -16,8 +16,7 @@ from unittest import mock
 from benchmarks.full_qwen import SETTINGS, model_and_sides, noise
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.methods.settings import Settings
 from rotatek.models import VisionLanguageModel
 

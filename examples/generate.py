@@ -13,7 +13,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from rotatek import FastV, RotateK, RotateKCache, Settings, load, make_request, open_image
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.rotatek_cache import cache_bytes
 
 PICTURE = Path(__file__).parents[1] / "assets" / "examples" / "receipt.png"

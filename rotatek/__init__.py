@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rotatek.bridge.attention import prepare
     from rotatek.cache.rotatek_cache import RotateKCache
     from rotatek.engine.engine import Engine
+    from rotatek.inputs.images import open_image
     from rotatek.inputs.messages import PICTURE
-    from rotatek.inputs.request import make_request, open_image
+    from rotatek.inputs.request import make_request
     from rotatek.inputs.sampling import Sampling
     from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
     from rotatek.methods.settings import BASELINE, Settings
@@ -70,7 +71,7 @@ _HOMES: Final = {
     "VisionZip": "rotatek.methods.tokens",
     "load": "rotatek.models",
     "make_request": "rotatek.inputs.request",
-    "open_image": "rotatek.inputs.request",
+    "open_image": "rotatek.inputs.images",
     "prepare": "rotatek.bridge.attention",
 }
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.engine.token_choice import TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 

@@ -22,7 +22,6 @@ from torch.utils.hooks import RemovableHandle
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rotatek.bridge.cache_argument import cache_among
 from rotatek.bridge.fitness import (
     EXTRAS,
     attention_of,
@@ -35,9 +34,9 @@ from rotatek.bridge.fitness import (
     unwrapped,
     window_of,
 )
-from rotatek.bridge.narrowing import take_rows
 from rotatek.bridge.process_wide import install
-from rotatek.bridge.scope import CALL, Call, own_calls
+from rotatek.bridge.row_layout import take_rows
+from rotatek.bridge.scope import CALL, Call, cache_among, own_calls
 from rotatek.bridge.state_layers import key_layers
 from rotatek.bridge.vision import AttentionTap, Segments, multiply_patches, together
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped

@@ -11,8 +11,7 @@ from typing import Any, Final
 from torch import nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from rotatek.bridge.cache_argument import cache_among
-from rotatek.bridge.scope import is_own
+from rotatek.bridge.scope import cache_among, is_own
 
 _plain_interface: Final = AttentionInterface.get_interface
 

@@ -1,16 +1,21 @@
 """Which calls of a model are ours: those that carry one of our caches, and what we run ourselves.
 
 A model serves both kinds of calls, in several threads at once. What differs in calls of ours asks
-here first, so that every other call runs on the model's own code.
+here first, so that every other call runs on the model's own code. A cache's argument is `cache`
+from transformers 5.24 on, `past_key_values` before.
 """
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
 
 @dataclass(eq=False)
@@ -46,3 +51,28 @@ def own_calls(*held: tuple[ContextVar[Any], Any]) -> Iterator[None]:
     finally:
         for name, token in reversed(tokens):
             name.reset(token)
+
+
+NAMES: Final = ("cache", "past_key_values")
+
+
+@cache
+def _name(forward: Callable[..., Any]) -> str:
+    takes = inspect.signature(forward).parameters
+    return next((name for name in NAMES if name in takes), NAMES[0])
+
+
+def with_cache(model: nn.Module, cache: Any) -> dict[str, Any]:
+    """The argument that gives a cache to the model: `model.generate(**with_cache(model, cache))`.
+
+    Args:
+        model: its forward pass, or `generate`, is called; a wrapper takes what its model takes.
+        cache: any cache.
+    """
+    inner = next((one for one in model.modules() if isinstance(one, PreTrainedModel)), model)
+    return {_name(type(inner).forward): cache}
+
+
+def cache_among(given: Mapping[str, Any]) -> Any:
+    """The cache among a call's arguments, by whichever name; None without one."""
+    return next((given[name] for name in NAMES if given.get(name) is not None), None)

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
+from rotatek.bridge.scope import with_cache
 
 NAMES: Final = ("conv_states", "recurrent_states")  # by number, as a layer may have several
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rotatek.bridge.attention import pause, stoppable
-from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.fitness import attention_layers
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.step_graph import CaptureFailed, GraphMemory

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from rotatek.bridge.cache_argument import NAMES
+from rotatek.bridge.scope import NAMES
 from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.layer import RewindableCache
 

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from rotatek.bridge.narrowing import (
+from rotatek.bridge.row_layout import (
+    WINDOW,
+    Layout,
     Narrowing,
+    Rows,
     narrow_mask,
     rows_mask,
     seen_by,
     take_rows,
 )
-from rotatek.bridge.row_layout import WINDOW, Layout, Rows
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.shares import tokens_kept

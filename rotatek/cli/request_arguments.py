@@ -49,8 +49,8 @@ class Row(NamedTuple):
         Raises:
             UserError: where it cannot be read.
         """
+        from rotatek.inputs.images import open_image  # noqa: PLC0415  # keeps --help quick
         from rotatek.inputs.pdf import is_pdf, pictures_of  # noqa: PLC0415
-        from rotatek.inputs.request import open_image  # noqa: PLC0415  # keeps --help quick
 
         if self.fault:
             raise UserError(self.fault)

@@ -28,8 +28,7 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Health, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, AnswerBroken, ConversationGone, ConversationOver, Restarting
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, clean_question, whole_tokens
+from rotatek.inputs.request import Limits, Request, clean_question, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import scaled_size
 from rotatek.methods.settings import Settings

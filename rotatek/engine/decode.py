@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.device_timing import synchronise
 from rotatek.models import Embedded, VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory

@@ -42,8 +42,7 @@ from rotatek.errors import (
     Stopped,
     public_error,
 )
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, clean_question, make_request, whole_tokens
+from rotatek.inputs.request import Limits, Request, clean_question, make_request, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder

@@ -13,7 +13,8 @@ from dataclasses import replace
 import torch
 from PIL import Image
 
-from rotatek.inputs.request import MIN_SIDE, Request
+from rotatek.inputs.images import MIN_SIDE
+from rotatek.inputs.request import Request
 
 log = logging.getLogger("rotatek")
 

@@ -21,8 +21,7 @@ from tqdm import tqdm
 from rotatek.engine.answer import folded
 from rotatek.engine.engine import Engine
 from rotatek.errors import ModeUnsupported, UserError
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 from rotatek.models import load

@@ -35,8 +35,7 @@ from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import make_request
+from rotatek.inputs.request import Limits, make_request
 from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from rotatek.models import Prompt, VisionLanguageModel

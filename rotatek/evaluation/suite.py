@@ -19,7 +19,8 @@ from PIL import Image
 
 from rotatek.errors import SettingError, UserError
 from rotatek.evaluation.metrics import SCORES
-from rotatek.inputs.request import clean_question, open_image
+from rotatek.inputs.images import open_image
+from rotatek.inputs.request import clean_question
 from rotatek.inputs.text_files import lines_of, parsed, read_text
 from rotatek.paths import assets
 

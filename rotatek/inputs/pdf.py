@@ -20,8 +20,7 @@ from PIL import Image
 
 from rotatek import errors
 from rotatek.inputs import pdf_drawing
-from rotatek.inputs.image_headers import format_of
-from rotatek.inputs.request import open_image, read_file
+from rotatek.inputs.images import format_of, open_image, read_file
 
 MAX_PDF_BYTES: Final = pdf_drawing.MAX_BYTES
 PAGES_OF_A_QUESTION: Final = 8

@@ -1,4 +1,10 @@
-"""The layout of visual tokens on the picture, for heat maps and masks."""
+"""The layout of visual tokens on the picture, for heat maps and masks; and pictures without the
+blank margins that would make a model see the rest scaled down.
+
+A scanned receipt in the middle of a large white sheet would be shown small; without the sheet's
+blank margin the same visual tokens show its type larger. Nothing else changes: a picture that fits
+is left alone, and the margin has the one colour of the picture's edge.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,8 +12,16 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageFilter
 
 MOST_CROPPED: Final = 8  # a longer picture's middle is drawn as if it were 8 times as long
+LOOK: Final = 28  # least pixels of a cell's side at which the picture is examined
+APART: Final = 14  # levels of 255 by which ink differs from the paper, once averaged
+REACH: Final = 8  # pixels to every side that are examined together ...
+INK: Final = 15  # ... and their mean level, of 255, if 17 are ink: a hairline has as many
+EVEN: Final = 0.97  # share of the edge that must be of one colour
+WORTH: Final = 0.85  # share of the picture left, above which nothing is cut
+MOST_GAIN: Final = 4  # times as large that anything is shown for it, at most
 
 
 @dataclass(frozen=True)
@@ -72,3 +86,67 @@ def scaled_size(width: int, height: int, least: int, most: int) -> tuple[int, in
     """The size nearest to a picture's that has so many pixels, in its proportions."""
     factor = math.sqrt(min(max(width * height, least), most) / (width * height))
     return max(1, int(factor * width)), max(1, int(factor * height))
+
+
+def without_margins(image: Image.Image, unit: int, most: int) -> tuple[Image.Image, Grid] | None:
+    """A picture without its blank margins, where all of it would be scaled down.
+
+    Args:
+        image: RGB.
+        unit: pixels of a cell's side at the model's input.
+        most: cells that the model reads, at most.
+
+    Returns:
+        The part that is shown, at its size, and the grid of the full picture; None where the
+        picture fits, has no blank margin, or gains little.
+    """
+    width, height = image.size
+    shown = math.sqrt(width * height / (most * unit * unit))  # times that it is scaled down
+    if shown <= 1:
+        return None
+    factor = max(1, math.floor(shown * unit / max(unit, LOOK)))
+    ink = _ink(np.asarray(image.reduce(factor), dtype=np.int16))
+    space = round(unit * shown / 2)  # a margin of half a cell of the full picture stays
+    sides: list[tuple[int, int]] = []
+    for side, found in zip((height, width), (ink.any(1), ink.any(0)), strict=True):
+        where = np.flatnonzero(found)
+        if not len(where):
+            return None
+        first, last = int(where[0]), int(where[-1]) + 1
+        sides.append((max(0, first * factor - space), min(side, last * factor + space)))
+    (top, bottom), (left, right) = sides
+    area = (right - left) * (bottom - top)
+    if area > WORTH * width * height:
+        return None
+    # The part is made of complete cells, none smaller than shown pixel for pixel.
+    cell = math.sqrt(max(unit * unit, area / most, width * height / most / MOST_GAIN**2))
+    while True:
+        columns, rows = round(width / cell), round(height / cell)
+        wide, high = width / columns, height / rows
+        first_row, first_column = int(top / high), int(left / wide)
+        down = min(rows, math.ceil(bottom / high)) - first_row
+        across = min(columns, math.ceil(right / wide)) - first_column
+        if down * across <= most:
+            break
+        cell *= 1.01
+    if columns * rows <= most:
+        return None
+    cells = np.full((rows, columns), -1)
+    cells[first_row:, first_column:][:down, :across] = np.arange(down * across).reshape(down, -1)
+    box = (
+        first_column * wide, first_row * high,
+        (first_column + across) * wide, (first_row + down) * high,
+    )  # fmt: skip
+    part = image.resize(
+        (across * unit, down * unit), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0
+    )
+    return part, Grid(rows, columns, tokens=tuple(cells.ravel().tolist()), trimmed=True)
+
+
+def _ink(seen: NDArray[np.int16]) -> NDArray[np.bool_]:
+    """The ink [H, W] of a picture [H, W, 3], specks left out; none where its edge is not blank."""
+    edge = np.concatenate([seen[0], seen[-1], seen[:, 0], seen[:, -1]])
+    apart = np.abs(seen - np.median(edge, 0).astype(np.int16)).max(-1) > APART
+    rim = np.concatenate([apart[0], apart[-1], apart[:, 0], apart[:, -1]])
+    around = Image.fromarray(apart.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(REACH))
+    return apart & (np.asarray(around) >= INK) & (rim.mean() <= 1 - EVEN)

@@ -23,10 +23,9 @@ from rotatek.errors import ModelUnsupported
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.gemma import Gemma3, Gemma4
 from rotatek.models.generic import Generic
-from rotatek.models.internvl import InternVL
 from rotatek.models.llava import Llava, LlavaNext, LlavaOnevision
 from rotatek.models.qwen import Qwen2VL, Qwen25VL
-from rotatek.models.smolvlm import Idefics3
+from rotatek.models.tiled import Idefics3, InternVL
 
 
 class Family(NamedTuple):

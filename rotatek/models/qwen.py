@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 from transformers.vision_utils import get_vision_window_index
 
-from rotatek.inputs.crop_margins import without_margins
-from rotatek.inputs.token_grid import Grid
+from rotatek.inputs.token_grid import Grid, without_margins
 from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 LEVELS: Final = 256  # of a channel

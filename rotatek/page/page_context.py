@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rotatek import errors
-from rotatek.inputs import request
+from rotatek.inputs.images import open_image
 from rotatek.page.settings import columns_of, sampling_of
 from rotatek.service.model_list import Example, presets
 from rotatek.service.run import Run
@@ -50,7 +50,7 @@ class PageContext:
     def pictures(self) -> dict[str, str]:
         """File names of the examples, by what tells their pixels apart."""
         paths = [example.image for example in self.examples]
-        return {digest(np.asarray(request.open_image(path))): path.name for path in paths}
+        return {digest(np.asarray(open_image(path))): path.name for path in paths}
 
     def picture_name(self, pixels: np.ndarray) -> str | None:
         """Which example uint8 [height, width, 3] is, by file name; None for any other picture."""
@@ -62,7 +62,7 @@ class PageContext:
             if self.examples and not self._greeted:
                 example, chosen = self.examples[0], next(iter(presets().values()))
                 self._greeted[:] = self.service.ask(
-                    self.service.models[0].name, request.open_image(example.image),
+                    self.service.models[0].name, open_image(example.image),
                     example.questions[0], columns_of(chosen), 64, sampling=sampling_of(0, None),
                 )  # fmt: skip
             return self._greeted[-1] if self._greeted else None

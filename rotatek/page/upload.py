@@ -9,7 +9,7 @@ from gradio.data_classes import ImageData
 from PIL.Image import Image as Picture
 
 from rotatek import errors
-from rotatek.inputs import request
+from rotatek.inputs.images import open_image
 from rotatek.page.binding import refusal, refusing
 
 SEEN: Final = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM")  # browsers show such files
@@ -33,7 +33,7 @@ class CheckedUpload:
         with refusing():
             if payload.path is None or (payload.url or "").lower().startswith("data:"):
                 raise errors.ImageNotAFile
-            picture = request.open_image(Path(payload.path))
+            picture = open_image(Path(payload.path))
             with Path(payload.path).open("rb") as file:
                 picture.info[UNSEEN] = not file.read(4).startswith(SEEN)
             return picture

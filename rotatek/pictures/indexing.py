@@ -24,8 +24,8 @@ from rotatek.errors import (
     StoreUnwritable,
     UserError,
 )
+from rotatek.inputs.images import check_header, open_image
 from rotatek.inputs.pdf import PdfFile, is_pdf
-from rotatek.inputs.request import check_header, open_image
 from rotatek.inputs.text_files import one_line
 from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore

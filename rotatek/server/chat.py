@@ -21,9 +21,9 @@ from urllib.parse import unquote_to_bytes
 from PIL.Image import Image
 
 from rotatek import errors
+from rotatek.inputs.images import MAX_SENT_BYTES
 from rotatek.inputs.messages import PICTURE, Message, Part, Role, ToolCall
 from rotatek.inputs.pdf import is_pdf, pictures_of
-from rotatek.inputs.request import MAX_SENT_BYTES
 from rotatek.server.fields import Ignored
 
 ROLES: Final[dict[str, Role]] = {

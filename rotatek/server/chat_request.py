@@ -15,9 +15,15 @@ from PIL.Image import Image, Resampling
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
-from rotatek.inputs import request as inputs
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import MAX_IMAGES, MAX_NEW_TOKENS, Request, make_chat, open_image
+from rotatek.inputs.images import MAX_PIXELS, MIN_SIDE, check_header, open_image
+from rotatek.inputs.request import (
+    MAX_IMAGES,
+    MAX_NEW_TOKENS,
+    Limits,
+    Request,
+    make_chat,
+    whole_tokens,
+)
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Shown, blaming, read_messages
 from rotatek.server.fields import BOOLEAN, Ignored, check_fields, sampling_of
@@ -25,7 +31,7 @@ from rotatek.server.fields import BOOLEAN, Ignored, check_fields, sampling_of
 LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 100  # characters
-MOST_PIXELS: Final = 4 * inputs.MAX_PIXELS  # of all pictures, as sent: bounds the work
+MOST_PIXELS: Final = 4 * MAX_PIXELS  # of all pictures, as sent: bounds the work
 BICUBIC: Final = Resampling.BICUBIC
 DEEPEST: Final = 100  # levels of lists and objects in a field
 SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
@@ -168,15 +174,15 @@ def _sizes_of(given: Any, pictures: int) -> tuple[Any, int | None, int | None]:
     for name in SIZES:
         value = given.get(name)
         is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (is_whole and 1 <= value <= inputs.MAX_PIXELS):
-            allowed = f"a whole number of pixels, 1 to {inputs.MAX_PIXELS}"
+        if value is not None and not (is_whole and 1 <= value <= MAX_PIXELS):
+            allowed = f"a whole number of pixels, 1 to {MAX_PIXELS}"
             raise errors.SettingError(f"rotatek.{name}", allowed, value)
         found[name] = value
     least, most = found["min_pixels"], found["max_pixels"]
     if least is not None and most is not None and least > most:
         raise errors.SettingError("rotatek.min_pixels", "at most max_pixels", least)
     if least is not None:
-        least = min(least, inputs.MAX_PIXELS // max(1, pictures))
+        least = min(least, MAX_PIXELS // max(1, pictures))
     own = {name: value for name, value in given.items() if name not in SIZES}
     return own or None, least, most
 
@@ -193,14 +199,14 @@ def _decoded(pictures: Sequence[Shown]) -> list[Image]:
     for one in pictures:
         with blaming(one.place):
             found = one.image
-            width, height = inputs.check_header(found) if isinstance(found, bytes) else found.size
+            width, height = check_header(found) if isinstance(found, bytes) else found.size
         pixels += width * height
         if pixels > MOST_PIXELS:
             raise errors.ImageTooManyPixels(
                 "The pictures have more than 200 million pixels together. Scale them down and try "
                 "again."
             )
-    factor = min(1.0, math.sqrt(inputs.MAX_PIXELS / max(1, pixels)))
+    factor = min(1.0, math.sqrt(MAX_PIXELS / max(1, pixels)))
     images = []
     for one in pictures:
         with blaming(one.place):
@@ -211,7 +217,7 @@ def _decoded(pictures: Sequence[Shown]) -> list[Image]:
 
 def resized(image: Image, width: int, height: int) -> Image:
     """A picture at another size; no side is shorter than a picture's may be."""
-    size = max(inputs.MIN_SIDE, width), max(inputs.MIN_SIDE, height)
+    size = max(MIN_SIDE, width), max(MIN_SIDE, height)
     return image if image.size == size else image.resize(size, BICUBIC)
 
 
@@ -276,7 +282,7 @@ def _length_of(given: Mapping[str, Any]) -> int:
     if isinstance(length, int) and not isinstance(length, bool):
         length = min(length, MAX_NEW_TOKENS)
     try:
-        return inputs.whole_tokens(length)
+        return whole_tokens(length)
     except errors.SettingError as error:
         raise errors.SettingError(names[0], "a whole number of 1 or more", length) from error
 
@@ -314,6 +320,6 @@ def _sized(image: Image, size: Size, engine: Engine) -> Image:
     low = engine.vlm.low_pixels
     if low is None or size == Size():
         return image
-    most = min(size.most or inputs.MAX_PIXELS, low if size.low else inputs.MAX_PIXELS)
+    most = min(size.most or MAX_PIXELS, low if size.low else MAX_PIXELS)
     least = min(size.least or 1, most)
     return resized(image, *engine.vlm.size_within(*image.size, least, most))

@@ -10,7 +10,7 @@ from PIL import Image
 from rotatek import Engine, Settings
 from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone
-from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import Limits
 from rotatek.methods.columns import titled
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.build import Presence

@@ -22,8 +22,7 @@ from rotatek import BASELINE, Engine, RotateKCache, Settings, errors
 from rotatek.cli import main as command
 from rotatek.engine import recovery
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.page.ask.answers import status
 from rotatek.service.run import start
 from tests.served import caches_held

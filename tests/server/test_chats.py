@@ -12,9 +12,9 @@ from PIL import Image
 from rotatek import Engine, Settings, errors
 from rotatek.engine.events import Token
 from rotatek.inputs import pdf
-from rotatek.inputs.limits import Limits
+from rotatek.inputs.images import open_image
 from rotatek.inputs.messages import PICTURE, Message
-from rotatek.inputs.request import make_chat, make_request, open_image
+from rotatek.inputs.request import Limits, make_chat, make_request
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_app import ChatApp

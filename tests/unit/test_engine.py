@@ -17,9 +17,8 @@ from rotatek.cache.cache_file import ALIGNED
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Stored, Token
-from rotatek.inputs.limits import Limits
 from rotatek.inputs.prompt import encode_follow_up
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.models import Prompt
 from tests.fixtures import Picture
 from tests.greedy import decode

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicCache
 
 from kernels.elementwise_reference import PLAIN
 from rotatek import Engine, RotateKCache, Settings
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.cli.main import main
 from rotatek.engine.decode import prefill
 from rotatek.engine.events import Failed

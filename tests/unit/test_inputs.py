@@ -19,6 +19,7 @@ from PIL import Image
 
 from rotatek import Settings, errors
 from rotatek.evaluation.tables import from_file
+from rotatek.inputs.images import open_image
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import (
     MAX_IMAGES,
@@ -26,7 +27,6 @@ from rotatek.inputs.request import (
     clean_question,
     make_chat,
     make_request,
-    open_image,
 )
 from rotatek.inputs.text_files import as_json, decoded, lines_of, parsed
 from rotatek.server.api_keys import keys_of

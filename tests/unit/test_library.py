@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
 from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.methods.channels import CHANNELS

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache
 
 from rotatek import RotateKCache, Settings, make_request
-from rotatek.bridge.cache_argument import with_cache
+from rotatek.bridge.scope import with_cache
 from rotatek.errors import ModeUnsupported, SettingError
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY, tiny_gemma3, tiny_gemma4

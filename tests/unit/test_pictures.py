@@ -17,7 +17,7 @@ from rotatek.engine.conversation import turn_of
 from rotatek.engine.decode import feed, prefill
 from rotatek.engine.events import Finished
 from rotatek.engine.prefill import empty_cache, fill, plan_for
-from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.pictures.reading import PictureReader, check_cut, cut

@@ -11,9 +11,8 @@ from torch import nn
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek import RotateKCache, Settings, make_request
-from rotatek.bridge.cache_argument import with_cache
-from rotatek.inputs.crop_margins import without_margins
-from rotatek.inputs.token_grid import Grid
+from rotatek.bridge.scope import with_cache
+from rotatek.inputs.token_grid import Grid, without_margins
 from rotatek.models.qwen import patches_of
 from tests.families import tiny_qwen2
 from tests.fixtures import Picture

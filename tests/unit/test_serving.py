@@ -18,8 +18,7 @@ from rotatek.engine import decode, device_turns
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.events import Failed, Finished, Queued, Stored, Token
-from rotatek.inputs.limits import Limits
-from rotatek.inputs.request import Request, make_request
+from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.models import VisionLanguageModel
 from tests.families import EVERY
 from tests.fixtures import Picture, at_once

@@ -11,8 +11,8 @@ from transformers import MistralConfig
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek import BASELINE, PICTURE, Engine, RotateKCache, Settings, make_request
-from rotatek.bridge.cache_argument import with_cache
 from rotatek.bridge.row_layout import TEXT_STEP
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.decode import prefill

@@ -9,7 +9,7 @@ from typing import Any, Final
 import gradio as gr
 
 from rotatek.inputs import pdf
-from rotatek.inputs.limits import Limits
+from rotatek.inputs.request import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.bits import DEFAULT_TIMES

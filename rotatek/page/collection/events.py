@@ -18,7 +18,8 @@ from rotatek.errors import (
     UserError,
     public_message,
 )
-from rotatek.inputs.request import clean_question, make_request, open_image
+from rotatek.inputs.images import open_image
+from rotatek.inputs.request import clean_question, make_request
 from rotatek.methods.settings import BASELINE
 from rotatek.page import markup
 from rotatek.page.ask.events import look_of
