@@ -163,7 +163,7 @@ def _attend_visual(
     return state
 
 
-# these change from one prompt to the next and must not start a compilation
+# these change from prompt to prompt and must not start a compilation, as numbers in a tuple would
 CHANGING = (
     "N", "M", "visual_first", "visual_step", "visual_span", "text_size", "text_splits", "Hkv", "G",
 )  # fmt: skip
