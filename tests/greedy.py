@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.scope import with_cache
-from rotatek.engine.token_choice import TokenChoice
+from rotatek.engine.sequences import TokenChoice
 from rotatek.models import Embedded, VisionLanguageModel
 
 

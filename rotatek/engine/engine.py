@@ -473,11 +473,12 @@ class Engine:
         stop: StopFlag,
     ) -> None:
         """Make a column, which has read a question, ready to answer it."""
-        choice = self.scheduler.choice.row(sampling, column.draw, prompt.ids, column.history)
-        column.row = Sequence(
-            column.cache, logits, column.position, limit, stop, sampling, choice,
+        row = Sequence(
+            column.cache, logits, column.position, limit, stop, sampling, column.draw,
             watcher=None if column.attention is None else column.attention.see,
         )  # fmt: skip
+        self.scheduler.choice.prepare(row, prompt.ids, column.history)
+        column.row = row
 
     def _decode(
         self, columns: list[Column], prompt: Prompt, lease: MemoryReservation | None

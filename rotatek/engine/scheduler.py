@@ -28,8 +28,7 @@ from rotatek.engine import decode, recovery
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
 from rotatek.engine.events import Counters
-from rotatek.engine.sequences import SampledToken, Sequence, chosen
-from rotatek.engine.token_choice import TokenChoice
+from rotatek.engine.sequences import SampledToken, Sequence, TokenChoice
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
 
@@ -132,7 +131,7 @@ class Scheduler:
         """Choose the first tokens of filled caches, which are ready at once."""
         logits = torch.cat([one.logits for one in sequences if one.logits is not None])
         places = list(range(len(sequences)))
-        picks = chosen(sequences, places, logits, self.choice, 0.0)  # no row waits for these
+        picks = self.choice.next(sequences, places, logits, 0.0)  # no row waits for these
         for one in sequences:
             one.logits = None
         with self._turns:
@@ -309,8 +308,8 @@ class Scheduler:
         try:
             synchronise(self.device)
             seconds = pending.watch.seconds
-            picks = chosen(
-                pending.sequences, pending.places, pending.logits, self.choice, 1000 * seconds
+            picks = self.choice.next(
+                pending.sequences, pending.places, pending.logits, 1000 * seconds
             )
         except BaseException as error:
             failure = error
@@ -346,9 +345,8 @@ class Scheduler:
         self.counters.tokens += len(picks)
         over = []
         for sequence, pick in zip(sequences, picks, strict=True):
-            if sequence.choice is not None:
-                sequence.choice.take(pick.token)
-                sequence.failure = sequence.choice.failure
+            if sequence.matcher is not None:
+                sequence.matcher.take(pick.token)
             broken = sequence.failure is not None
             last = len(sequence.picks) + 1 >= sequence.limit
             if broken or last or pick.token in self._stops:
@@ -399,7 +397,7 @@ class Scheduler:
             logits = decode.forward_one(self.vlm, token, place, sequence.cache)
             synchronise(self.device)
             ms = 1000 * (time.perf_counter() - started)
-            picks = chosen([sequence], [0], logits, self.choice, ms)
+            picks = self.choice.next([sequence], [0], logits, ms)
             self._hand_out([sequence], picks)
             self._admit([sequence] if not sequence.ended else [])
         except Exception as error:

@@ -1,18 +1,34 @@
-"""One row of the running batch: its cache, its tokens, and how the next one is chosen."""
+"""One row of the running batch: its cache, its tokens, and how the next one is chosen.
 
-from collections.abc import Callable
+The same for the page, the API, the command line and Python, alone and in batches. The order is that
+of transformers: penalties and biases, temperature, `top_k`, `top_p`, `min_p`. Sampled and greedy
+rows share a step; the logits of greedy rows are not changed. The numbers that draws depend on are
+hashes of (seed, draw, position of the token in its answer, token of the vocabulary): the same on
+every device, alone and in a batch, without a state that rows could share.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.engine.token_choice import RowChoice, TokenChoice
+from rotatek.engine.grammar import Grammars, Matcher
+from rotatek.errors import SettingError
 from rotatek.inputs.sampling import GREEDY, Sampling
+from rotatek.models import VisionLanguageModel
 
 Watcher = Callable[[int, Tensor], None]  # (layer, query [1, Hq, 1, d]) of one row
+
+NEVER: Final = float("-inf")
+LOW: Final = 0xFFFFFFFF  # the lower 32 bits; tensors have no unsigned arithmetic
+BELOW_ONE: Final = 1 - 2**-24  # the largest float32 below 1
 
 
 class SampledToken(NamedTuple):
@@ -41,17 +57,19 @@ class Sequence:
         start: position of the answer's first token.
         limit: new tokens, at most.
         stop: ends the answer early once it is set.
-        sampling: how its tokens are chosen; choice: what chooses them, None where the likeliest
-            ones are.
+        sampling: how its tokens are chosen, with a seed where they are drawn; draw: which of
+            several answers to one request this is.
         request: equal for the rows of one request; a larger number is a later one.
         first: the row that this one is compared with.
         watcher: records its queries.
         needed: whether its cache is read once the answer has ended; otherwise it stays empty.
 
     Attributes:
+        read: tokens before the answer, for the penalty of repetition; matcher: the schema's, if
+            there is one. Both of `TokenChoice.prepare`.
         missed: whether the watcher has missed a step, which would shift its figures.
         picks: its tokens so far; taken: how many of them the caller has.
-        joined: whether it is in the batch; ended: nothing more comes.
+        joined: whether it is in the batch; ended: nothing more comes; failure: why it cannot go on.
     """
 
     cache: Cache
@@ -60,11 +78,13 @@ class Sequence:
     limit: int
     stop: StopFlag | None = None
     sampling: Sampling = GREEDY
-    choice: RowChoice | None = None
+    draw: int = 0
     request: int = 0
     first: "Sequence | None" = None
     watcher: Watcher | None = None
     needed: bool = True
+    read: frozenset[int] = frozenset()
+    matcher: Matcher | None = None
     missed: bool = False
     picks: list[SampledToken] = field(default_factory=list)
     taken: int = 0
@@ -77,67 +97,216 @@ class Sequence:
         """The latest token and its position: what the next step reads."""
         return self.picks[-1].token, self.start + len(self.picks) - 1
 
+    @property
+    def keys(self) -> tuple[int, int]:
+        """Two keys of 32 bits for the noise of its next token."""
+        text = f"{self.sampling.seed or 0} {self.draw} {len(self.picks)}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
+
     def end(self) -> None:
         """Nothing more comes, and what has not been taken is forgotten."""
         self.ended = True
         del self.picks[self.taken :]
 
+    def adjust(self, logits: Tensor) -> None:
+        """Penalties, biases and the schema on this row's logits [vocabulary], in place."""
+        own = self.sampling
+        penalised = own.presence_penalty or own.frequency_penalty or own.repetition_penalty != 1
+        said = Counter(pick.token for pick in self.picks if penalised)
 
-@torch.inference_mode()
-def chosen(
-    sequences: list[Sequence], places: list[int], logits: Tensor, choice: TokenChoice, ms: float
-) -> list[SampledToken]:
-    """The next token of each row, in one transfer to the host.
+        def tensor(tokens: Iterable[int]) -> Tensor:
+            return torch.tensor([*tokens], dtype=torch.long, device=logits.device)
+
+        if own.repetition_penalty != 1:
+            seen = tensor(self.read | said.keys())
+            value, by = logits[seen], own.repetition_penalty
+            logits[seen] = torch.where(value < 0, value * by, value / by)
+        if said and (own.presence_penalty or own.frequency_penalty):
+            counts = tensor(said.values())
+            logits[tensor(said)] -= own.presence_penalty + own.frequency_penalty * counts
+        if own.logit_bias:
+            tokens, added = zip(*own.logit_bias, strict=True)
+            logits[tensor(tokens)] += torch.tensor(added, device=logits.device)
+        if self.matcher is not None:
+            try:
+                allowed = self.matcher.allowed(logits.shape[-1], logits.device)
+                logits.masked_fill_(~allowed, NEVER)
+            except Exception as error:  # this row's alone
+                self.failure = error
+
+
+class TokenChoice:
+    """Chooses the next tokens of one model.
 
     Args:
-        sequences: the rows.
-        places: their indices in the logits.
-        logits: [n, vocabulary].
-        choice: how tokens are chosen.
-        ms: of the step.
+        vlm: whose tokens may be said.
+        preparing: held by those who use its tokenizer.
     """
-    own = [(p, s.choice) for p, s in zip(places, sequences, strict=True) if s.choice is not None]
-    best = choice.choose(logits, own)
-    logs = logits.log_softmax(-1)
-    found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
-    pairs = [(places[i], places[first]) for i, first in _pairs(sequences)]
-    if pairs:
-        mine, first = logs[torch.tensor(pairs, device=logits.device).T]
-        found.append((first.exp() * (first - mine)).sum(-1).double())
-    most = max(one.sampling.top_logprobs or 0 for one in sequences)
+
+    def __init__(self, vlm: VisionLanguageModel, preparing: "threading.Lock | None" = None) -> None:
+        self.vlm, self._grammars = vlm, Grammars(vlm, preparing or threading.Lock())
+        self._banned: Tensor | None = None  # tokens that may not be said
+
+    def prepare(self, row: Sequence, prompt: Tensor, later: Iterable[int] = ()) -> None:
+        """What a row's sampling needs beside it.
+
+        Args:
+            row: that has not begun.
+            prompt: [1, tokens], the first one.
+            later: tokens of later turns and of the answers before.
+
+        Raises:
+            SettingError: for a bias on a token that the model does not have.
+            UserError: where the answer is to follow a schema, and cannot.
+        """
+        own, count = row.sampling, self.vlm.model.config.get_text_config().vocab_size
+        unknown = next((token for token, _ in own.logit_bias if token >= count), None)
+        if unknown is not None:
+            raise SettingError("logit_bias", f"about tokens below {count}", unknown)
+        if own.grammar:
+            row.matcher = self._grammars.matcher(own.grammar)
+        if own.repetition_penalty != 1:
+            row.read = frozenset([*prompt.unique().tolist(), *later])
+
+    def choose(self, logits: Tensor, rows: Iterable[tuple[int, Sequence]] = ()) -> Tensor:
+        """The next token of every row.
+
+        Args:
+            logits: [rows, vocabulary]; they stay as they are.
+            rows: (place among the logits, row) of those whose sampling counts.
+
+        Returns:
+            [rows] of tokens.
+        """
+        if self._banned is None or self._banned.device != logits.device:
+            self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
+        banned = self._banned
+        found = logits.index_fill(-1, banned, NEVER).argmax(-1)
+        if own := [(place, row) for place, row in rows if not row.sampling.is_plain]:
+            places = torch.tensor([place for place, _ in own], device=logits.device)
+            some = logits[places].float().index_fill_(-1, banned, NEVER)
+            found[places] = chosen(some, [row for _, row in own])
+        return found
+
+    @torch.inference_mode()
+    def next(
+        self, rows: list[Sequence], places: list[int], logits: Tensor, ms: float
+    ) -> list[SampledToken]:
+        """The next token of each row, in one transfer to the host.
+
+        Args:
+            rows: their owners.
+            places: their indices in the logits.
+            logits: [n, vocabulary].
+            ms: of the step.
+        """
+        best = self.choose(logits, zip(places, rows, strict=True))
+        logs = logits.log_softmax(-1)
+        found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
+        place_of = dict(zip(map(id, rows), places, strict=True))
+        pairs = [
+            (place, place_of[id(row.first)])
+            for place, row in zip(places, rows, strict=True)
+            if row.first is not None
+            and id(row.first) in place_of
+            and len(row.first.picks) == len(row.picks)  # both are at the same token
+        ]
+        if pairs:
+            mine, first = logs[torch.tensor(pairs, device=logits.device).T]
+            found.append((first.exp() * (first - mine)).sum(-1).double())
+        most = min(max(row.sampling.top_logprobs or 0 for row in rows), logs.shape[-1])
+        if most:
+            values, index = logs.topk(most)
+            found += [values.double().flatten(), index.double().flatten()]
+        told, count = torch.cat(found).tolist(), len(logits)
+        kls = dict(zip([place for place, _ in pairs], told[2 * count :], strict=False))
+        told_logs = told[2 * count + len(pairs) :]
+        told_tokens = told_logs[most * count :]
+        picks = []
+        for place, row in zip(places, rows, strict=True):
+            start, kl = place * most, kls.get(place)
+            likeliest = range(start, start + (row.sampling.top_logprobs or 0))
+            picks.append(SampledToken(
+                int(told[place]), told[count + place], None if kl is None else max(0.0, kl), ms,
+                tuple((int(told_tokens[n]), told_logs[n]) for n in likeliest),
+            ))  # fmt: skip
+        return picks
+
+
+def chosen(logits: Tensor, rows: list[Sequence]) -> Tensor:
+    """[rows] one token a row.
+
+    Args:
+        logits: [rows, vocabulary] in float32, which are changed.
+        rows: how each is chosen.
+    """
+    for own, row in zip(logits, rows, strict=True):
+        row.adjust(own)
+    drawing = [place for place, row in enumerate(rows) if row.sampling.draws]
+    if not drawing:
+        return logits.argmax(-1)
+    alike = len(drawing) == len(rows)
+    places = torch.tensor(drawing, device=logits.device)
+    some, drawn = logits if alike else logits[places], [rows[place] for place in drawing]
+    scores = warped(some, [row.sampling for row in drawn])
+    noise = gumbel([row.keys for row in drawn], logits.shape[-1], logits.device)
+    tokens = (scores + noise).argmax(-1)
+    return tokens if alike else logits.argmax(-1).index_put((places,), tokens)
+
+
+def warped(logits: Tensor, samplings: list[Sampling]) -> Tensor:
+    """Logits of the distributions that tokens are drawn from: [rows, vocabulary], minus infinity
+    where a token is left out."""
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=logits.device)[:, None]
+
+    scores = logits - logits.amax(-1, keepdim=True)
+    scores = scores / column([one.temperature for one in samplings])
+    most = max(one.top_k for one in samplings)
     if most:
-        values, index = logs.topk(min(most, logs.shape[-1]))
-        found += [values.double().flatten(), index.double().flatten()]
-    told = torch.cat(found).tolist()
-    count = len(logits)
-    kls = dict(zip([place for place, _ in pairs], told[2 * count :], strict=False))
-    tops = _tops(told[2 * count + len(pairs) :], count)
-    return [
-        SampledToken(
-            int(told[i]), told[count + i], max(0.0, kls[i]) if i in kls else None, ms,
-            tops[i][: one.sampling.top_logprobs] if one.sampling.top_logprobs else (),
-        )
-        for i, one in zip(places, sequences, strict=True)
-    ]  # fmt: skip
+        count = scores.shape[-1]
+        best = scores.topk(min(most, count)).values
+        last = [min(one.top_k or count, best.shape[-1]) - 1 for one in samplings]
+        least = best.gather(-1, torch.tensor(last, device=logits.device)[:, None])
+        least = least.masked_fill(column([one.top_k for one in samplings]) == 0, NEVER)
+        scores = scores.masked_fill(scores < least, NEVER)
+    if any(one.top_p < 1 for one in samplings):
+        share = column([one.top_p for one in samplings])
+        ordered, index = scores.sort(dim=-1, descending=True, stable=True)  # 16 bits tie
+        probability = ordered.softmax(-1)
+        before = probability.cumsum(-1) - probability  # of the likelier ones
+        left_out = (before >= share) & (share < 1)
+        left_out[:, 0] = False
+        scores = scores.masked_fill(left_out.scatter(-1, index, left_out), NEVER)
+    if any(one.min_p > 0 for one in samplings):
+        share = column([one.min_p for one in samplings])
+        probability = scores.softmax(-1)
+        least = share * probability.amax(-1, keepdim=True)
+        scores = scores.masked_fill(probability < least, NEVER)
+    return scores
 
 
-def _tops(told: list[float], rows: int) -> list[tuple[tuple[int, float], ...]]:
-    """Of each row, the likeliest tokens and their log probabilities, the best first."""
-    half, each = len(told) // 2, len(told) // 2 // max(rows, 1)
-    pairs = [(int(token), log) for log, token in zip(told[:half], told[half:], strict=True)]
-    return [tuple(pairs[row * each : (row + 1) * each]) for row in range(rows)]
+def gumbel(keys: list[tuple[int, int]], vocabulary: int, device: torch.device) -> Tensor:
+    """[rows, vocabulary] of standard Gumbel numbers in float32.
 
+    The largest of log-probabilities plus these is a draw from the distribution. Where two models
+    nearly agree on it, they nearly always draw the same token.
 
-def _pairs(sequences: list[Sequence]) -> list[tuple[int, int]]:
-    """(row, the row it is compared with) where both are at the same token."""
-    compared = [one for one in sequences if one.first is not None]
-    if not compared:
-        return []
-    places = {id(one): place for place, one in enumerate(sequences)}
-    return [
-        (places[id(one)], places[id(one.first)])
-        for one in compared
-        if one.first is not None
-        and id(one.first) in places
-        and len(one.first.picks) == len(one.picks)
-    ]
+    Args:
+        keys: of each row.
+        vocabulary: numbers a row.
+        device: where they are needed.
+    """
+    first, second = torch.tensor(keys, dtype=torch.long, device=device).T[:, :, None]
+    mixed = torch.arange(vocabulary, device=device)[None] * 0x9E3779B1
+    for key in (first, second):
+        mixed = (mixed + key) & LOW
+        mixed ^= mixed >> 16
+        mixed = (mixed * 0x7FEB352D) & LOW
+        mixed ^= mixed >> 15
+        mixed = (mixed * 0x846CA68B) & LOW
+        mixed ^= mixed >> 16
+    uniform = (mixed.float() * 2**-32 + 2**-33).clamp_(max=BELOW_ONE)
+    return -(-torch.log1p(-uniform)).log_()

@@ -113,7 +113,8 @@ class Asker:
             self._fill(rows, failed, held, ids, max_new_tokens, stop)
             choice, asked = self.engine.scheduler.choice, torch.tensor([ids])
             for row in rows.values():
-                row.sampling, row.choice = sampling, choice.row(sampling, 0, asked)
+                row.sampling = sampling
+                choice.prepare(row, asked)
             try:
                 if rows:
                     self.engine.scheduler.join(list(rows.values()))

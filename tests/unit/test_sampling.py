@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers.cache_utils import DynamicCache
 from transformers.generation import logits_process as theirs
 
 from rotatek import BASELINE, Engine, Settings
 from rotatek.engine.events import Failed, Token
-from rotatek.engine.token_choice import RowChoice, chosen, warped
+from rotatek.engine.sequences import SampledToken, Sequence, chosen, warped
 from rotatek.errors import SchemaBroken
 from rotatek.inputs.request import Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
@@ -33,6 +34,10 @@ def logits_like(rows: int = 1, vocabulary: int = 60, seed: int = 5) -> Tensor:
     return 2.5 * torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed))
 
 
+def row_of(own: Sampling, **given: Any) -> Sequence:
+    return Sequence(DynamicCache(), None, 0, 1, sampling=own, **given)
+
+
 def by_transformers(logits: Tensor, own: Sampling) -> Tensor:
     """transformers' warpers, in the order of its `generate`."""
     warpers: list[Any] = [theirs.TemperatureLogitsWarper(own.temperature)]
@@ -51,9 +56,7 @@ def test_distributions_are_those_of_transformers(name: str) -> None:
     found = warped(logits.clone(), [own]).softmax(-1)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
     assert torch.equal(found > 0, expected > 0)
-    rows = [RowChoice(own) for _ in range(DRAWS)]
-    for position, row in enumerate(rows):
-        row.said[0] = position  # the noise of one position each
+    rows = [row_of(own, draw=number) for number in range(DRAWS)]
     drawn = chosen(logits.expand(DRAWS, -1).clone(), rows)
     counts = drawn.bincount(minlength=logits.shape[-1]).double()
     assert not counts[expected == 0].any()
@@ -69,20 +72,16 @@ def test_distributions_are_those_of_transformers(name: str) -> None:
 def test_penalties_and_biases() -> None:
     """Against transformers, and against a plain reference where it has none."""
     logits, said, read = logits_like(), [4, 9, 9, 2], [2, 30]
-    row = RowChoice(Sampling(repetition_penalty=1.4), read=read)
-    for token in said:
-        row.take(token)
+    picks = [SampledToken(token, 1.0, None, 0.0) for token in said]
+    row = row_of(Sampling(repetition_penalty=1.4), read=frozenset(read), picks=picks)
     found = logits[0].clone()
     row.adjust(found)
-    own = theirs.RepetitionPenaltyLogitsProcessor(1.4)
-    assert torch.equal(found, own(torch.tensor([read + said]), logits.clone())[0])
+    penalty = theirs.RepetitionPenaltyLogitsProcessor(1.4)
+    assert torch.equal(found, penalty(torch.tensor([read + said]), logits.clone())[0])
 
-    row = RowChoice(
-        Sampling(presence_penalty=0.7, frequency_penalty=-0.3, logit_bias=((9, 2.0), (1, -100.0)))
-    )
+    own = Sampling(presence_penalty=0.7, frequency_penalty=-0.3, logit_bias=((9, 2.0), (1, -100.0)))
+    row = row_of(own, picks=picks)
     expected = logits[0].clone()
-    for token in said:
-        row.take(token)
     for token in set(said):
         expected[token] -= 0.7 - 0.3 * said.count(token)
     expected[9] += 2
