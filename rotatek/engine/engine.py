@@ -25,8 +25,7 @@ from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
-from rotatek.engine.column import Column
-from rotatek.engine.conversation import Conversation, feed_follow_up, turn_of
+from rotatek.engine.conversation import Column, Conversation, feed_follow_up, turn_of
 from rotatek.engine.damage import Damage, damages
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of

@@ -24,8 +24,7 @@ from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine import recovery
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.column import Column
-from rotatek.engine.conversation import Conversation, turn_of
+from rotatek.engine.conversation import Column, Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored

@@ -11,7 +11,7 @@ from kernels.reference import Narrow, expanded
 from rotatek.bridge.attention import StopFlag, watched
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache, release
-from rotatek.engine.column import newly_said, text_of
+from rotatek.engine.conversation import newly_said, text_of
 from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
 from rotatek.engine.sequences import SampledToken
