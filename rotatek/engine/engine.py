@@ -26,7 +26,6 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
 from rotatek.engine.conversation import Column, Conversation, feed_follow_up, turn_of
-from rotatek.engine.damage import Damage, damages
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
 from rotatek.engine.prefill import Prefill, empty_cache, fill, forked, prefills_of
@@ -45,10 +44,7 @@ from rotatek.inputs.request import Limits, Request, clean_question, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGroup
 from rotatek.inspect.trace import TraceRecorder
-from rotatek.methods.channels.rotatek import RotateK
-from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import BASELINE, USUAL, Settings
-from rotatek.methods.tokens.base import KeepAll
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.memory import is_out_of_memory
 
@@ -305,46 +301,6 @@ class Engine:
         if full or conversation.turns >= self.limits.turns:
             raise ConversationOver
         return turn
-
-    def damage(
-        self,
-        request: Request,
-        like: RotateK,
-        answer: list[int],
-        stop: StopFlag | None = None,
-    ) -> Iterator[Damage]:
-        """The damage of every head, layer by layer: `rotatek.engine.damage`.
-
-        Args:
-            request: the question that was answered.
-            like: how a head is compressed.
-            answer: tokens of the uncompressed answer.
-            stop: ends it once it is set.
-
-        Raises:
-            Stopped: where it was stopped; and what a request's prompt is refused with.
-        """
-        stop = stop or self.flag()
-        kinds = {"whole": WhatIf(like), "rebuilt": WhatIf(like, whole=True)}
-        columns = {name: Settings(KeepAll(), kind) for name, kind in kinds.items()}
-        running: list[Column] = []
-        prompt, looked = self._prompt(request, columns)
-        lease = self.admission.ask(2 * self.vlm.full_bytes(prompt.ids.shape[1] + len(answer)))
-        try:
-            for _ in lease.queued(stop):
-                pass
-            prefills = self._prefills(prompt, looked, columns, stop)
-            running += self._columns(prefills, columns, False)
-            for _ in self._prefill(prefills, running, request, prompt, False, stop):
-                pass
-            if any(column.row is None for column in running):
-                raise Stopped
-            whole, rebuilt = (column.cache for column in running)
-            turn = partial(self.scheduler.prefill, stop)
-            yield from damages(self.vlm, whole, rebuilt, answer, running[0].position, turn)
-        finally:
-            self._close(running)
-            lease.release()
 
     def flag(self) -> StopFlag:
         """A stop flag for one of this engine's answers."""

@@ -201,15 +201,8 @@ class Scheduler:
         batch = self._batch
         return [] if batch is None else batch.owners
 
-    @property
-    def bytes(self) -> int:
-        """Live bytes of the running batch."""
-        with self._turns:
-            return self._weigh()
-
-    def _weigh(self) -> int:
+    def _weigh(self) -> None:
         self.batch_bytes = 0 if self._batch is None else self._batch.bytes
-        return self.batch_bytes
 
     # -- between steps -------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ def test_answers_under_load_are_those_given_alone(
     assert asked_at_once(engine, work) == wanted
     state = engine.state()
     assert state.rows == state.running == state.waiting == state.live_bytes == 0
-    assert state.failed == state.shed == engine.scheduler.bytes == 0
+    assert state.failed == state.shed == engine.scheduler.batch_bytes == 0
     assert state.tokens > state.steps  # rows really were decoded side by side
     if how == "captured":
         assert 0 < len(graphs) < state.steps and sum(graph.replays for graph in graphs) > 0
@@ -128,7 +128,7 @@ def test_forms_that_have_left_take_no_room(picture: Picture) -> None:
         pass
     for name, settings in KINDS.items():
         list(engine.compare(asked(picture, 2, 3), {name: settings}))
-        sizes.append(engine.scheduler.bytes)
+        sizes.append(engine.scheduler.batch_bytes)
     assert sizes[-1] <= 2 * min(sizes)
     assert sum(isinstance(event, Token) for event in stays) > 50  # it was there all along
 
@@ -210,7 +210,7 @@ def test_a_row_that_fails_takes_nobody_with_it(
     found = at_once([partial(lambda own: list(engine.compare(*own)), own) for own in work])
     assert [ids(events) for events in found[:3]] == alone
     assert isinstance(found[3][-1], Failed)
-    assert engine.state().failed == 1 and engine.scheduler.bytes == 0
+    assert engine.state().failed == 1 and engine.scheduler.batch_bytes == 0
 
 
 @pytest.mark.usefixtures("endless")
@@ -256,7 +256,7 @@ def test_rows_leave_within_a_token_of_stop_and_of_a_closed_connection(picture: P
     assert not [e for e in rest if isinstance(e, Token)]
     assert all(e.metrics["stopped"] for e in rest if isinstance(e, Finished))
     stays.close()  # type: ignore[attr-defined]
-    assert engine.state().live_bytes == engine.scheduler.bytes == 0
+    assert engine.state().live_bytes == engine.scheduler.batch_bytes == 0
 
 
 @pytest.mark.usefixtures("endless")
@@ -338,7 +338,7 @@ def test_a_conversation_goes_on_from_a_row_that_left() -> None:
         found.append(ids(told)["x"])
         other.close()  # type: ignore[attr-defined]
         talk.close()
-        assert engine.state().live_bytes == engine.scheduler.bytes == 0
+        assert engine.state().live_bytes == engine.scheduler.batch_bytes == 0
     assert found[0] == found[1] and len(found[0]) == 12
 
 

@@ -10,6 +10,7 @@ import gradio as gr
 import numpy as np
 
 from rotatek import errors
+from rotatek.engine.damage import damages
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
@@ -77,7 +78,7 @@ class HeadEvents:
             raise errors.DamageElsewhere
         request = make_request(first.pictures, first.question)
         with self.context.service.stoppable(engine, f"{session}/damage") as stop:
-            measured = engine.damage(request, method, first.reference.ids[:TOKENS], stop)
+            measured = damages(engine, request, method, first.reference.ids[:TOKENS], stop)
             yield from zip(measured, itertools.count(1))
 
     def stop(self, session: str = "") -> None:
