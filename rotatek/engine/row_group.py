@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from rotatek.engine.pools import Copy, Pools, Shift, size_class
+from rotatek.engine.pools import Copy, Pools, Shift, StoreTensors, launched_by, size_class
 from rotatek.engine.row_group_layer import (
     COARSE_SIZES,
     SIZES,
@@ -23,7 +23,6 @@ from rotatek.engine.row_group_layer import (
     room_for,
 )
 from rotatek.engine.sequences import Sequence as Owner
-from rotatek.engine.store_tensors import StoreTensors, launched_by
 
 SPARSE: Final = 4  # a group a quarter full is allocated again
 

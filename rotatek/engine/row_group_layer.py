@@ -18,16 +18,18 @@ from kernels.reference import Narrow, Text, Visual
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.cache.text_buffer import TextBuffer, write_tokens
-from rotatek.engine.pools import Copy, Pools, Sections
-from rotatek.engine.sequences import Sequence as Owner
-from rotatek.engine.store_tensors import (
+from rotatek.engine.pools import (
     TOKENS,
+    Copy,
+    Pools,
+    Sections,
     StoreTensors,
     emptied,
     launched_by,
     put_together,
     taken_apart,
 )
+from rotatek.engine.sequences import Sequence as Owner
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.store import Store
 

@@ -28,8 +28,8 @@ from rotatek.engine.conversation import Column, Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
+from rotatek.engine.pools import taken_apart
 from rotatek.engine.prefill import forked
-from rotatek.engine.store_tensors import taken_apart
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
