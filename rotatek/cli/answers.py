@@ -110,7 +110,7 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
     Raises:
         UserError: in the engine's words.
     """
-    from rotatek.engine.answer import folded  # noqa: PLC0415
+    from rotatek.engine.events import folded  # noqa: PLC0415
 
     found = folded(events, columns)
     for missed in filter(None, (column.missed for column in found.values())):

@@ -2,24 +2,8 @@
 
 `engine` has the class `Engine`. `scheduler` decodes all active rows in one step (continuous
 batching); `batch` is the cache that the model sees in that step, `row_group` and `row_group_layer`
-store rows of one storage form together, `admission` reserves memory, `image_features` keeps what
-the vision tower computed, `prefill` fills caches of several settings from one prompt,
-`column` and `conversation` keep them for follow-up questions, `events` is what a caller receives,
-and `answer` what it folds them into.
+store rows of one storage form together, `sequences` chooses their tokens, `admission` reserves
+memory, `image_features` keeps what the vision tower computed, `prefill` fills caches of several
+settings from one prompt, `conversation` keeps them for follow-up questions, and `events` is what a
+caller receives, with the answer that they make.
 """
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rotatek.engine.engine import Engine
-
-__all__ = ["Engine"]
-
-
-def __getattr__(name: str) -> Any:
-    """`Engine` on first use: events and decoding are imported without it."""
-    if name != "Engine":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rotatek.engine.engine import Engine  # noqa: PLC0415
-
-    return Engine

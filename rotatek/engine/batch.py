@@ -7,7 +7,7 @@ call (`rotatek.engine.row_group_layer`); other forms have calls of their own, in
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +41,6 @@ from rotatek.models.memory import is_out_of_memory
 
 log = logging.getLogger("rotatek")
 
-SPARSE: Final = 4  # state tensors a quarter full are allocated again
-
 
 class BatchLayer(CompressedLayer):
     """One layer of a `RunningBatch`: its rows, group by group."""
@@ -56,23 +54,22 @@ class BatchLayer(CompressedLayer):
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
         """Attention output [rows, 1, Hq, d] of one new token a row."""
+        found = self._group_by_group(module, query, key, value)
+        for place, see in self.watchers.items():
+            see(self.index, over_root(module, query[place : place + 1]))
+        return found
+
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """Attention output [rows, 1, Hq, d] of later layers, over this one's tokens."""
+        return self._group_by_group(module, query)
+
+    def _group_by_group(self, module: nn.Module, query: Tensor, *new: Tensor) -> Tensor:
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         parts, start = [], 0
         for slots in self.groups:
             rows = slice(start, start + slots.width)
-            parts.append(slots.attend(query[rows], key[rows], value[rows], scale))
+            parts.append(slots.attend(query[rows], scale, *(part[rows] for part in new)))
             start = rows.stop
-        for place, see in self.watchers.items():
-            see(self.index, over_root(module, query[place : place + 1]))
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
-
-    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """Attention output [rows, 1, Hq, d] of later layers, over this one's tokens."""
-        scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
-        parts, start = [], 0
-        for slots in self.groups:
-            parts.append(slots.attend_again(query[start : start + slots.width], scale))
-            start += slots.width
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).transpose(1, 2)
 
 
@@ -139,14 +136,6 @@ class StateRows:
             for (held, number), view in zip(state_slots(layer), views, strict=True):
                 held[number] = view
         self._order = list(order)
-
-    def shrink(self) -> None:
-        """Give back what no row needs, if that is most of it."""
-        rows = len(self._order)
-        if SPARSE * rows > self.size:
-            return
-        self._whole = [[tensor[:rows].clone() for tensor in own] for own in self._whole]
-        self.place(self._order, {})
 
     def give(self, owner: Owner, layers: Sequence[Any]) -> None:
         """Give copies of one row to the empty state layers of a cache."""
@@ -284,12 +273,10 @@ class RunningBatch(RewindableCache):
             if self.static and not group.apart:
                 group.forget(gone)
             else:
-                self.moved += group.drop_rows(gone)
+                group.drop_rows(gone)
         left = any(group.taken for group in self._groups.values())
         self._drop_empty(kept=self.static and left)
         self._order()
-        if not (self.static and self.order):
-            self._states.shrink()
 
     def _restore(self, owner: Owner) -> None:
         """Give one row back to the cache it came from."""

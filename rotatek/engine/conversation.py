@@ -25,9 +25,8 @@ from rotatek.cache.bytes import ByteCount
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.answer import Answer
 from rotatek.engine.decode import feed
-from rotatek.engine.events import Finished, Likely, Prefilled, Token
+from rotatek.engine.events import Answer, Finished, Likely, Prefilled, Token
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import CacheFileForeign, CacheNotStorable

@@ -7,7 +7,6 @@ tensors lie in each layer's (`rotatek.engine.row_group_layer`) and in pools of a
 
 import math
 from collections.abc import Collection, Hashable, Sequence
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -15,7 +14,6 @@ from torch import Tensor
 from rotatek.engine.pools import Copy, Pools, Shift, StoreTensors, launched_by, size_class
 from rotatek.engine.row_group_layer import (
     COARSE_SIZES,
-    SIZES,
     LayerRow,
     Row,
     RowGroupLayer,
@@ -23,8 +21,6 @@ from rotatek.engine.row_group_layer import (
     room_for,
 )
 from rotatek.engine.sequences import Sequence as Owner
-
-SPARSE: Final = 4  # a group a quarter full is allocated again
 
 
 def key_of(own: Sequence[LayerRow]) -> Hashable:
@@ -150,12 +146,9 @@ class RowGroup:
         """Mark rows as removed; their indices stay free, and nothing moves."""
         self.rows[:] = [None if row is None or row.owner in gone else row for row in self.rows]
 
-    def drop_rows(self, gone: Collection[Owner]) -> int:
+    def drop_rows(self, gone: Collection[Owner]) -> None:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
-
-        Returns:
-            How many layers' addresses have changed.
-        """
+        The group keeps its memory until its last row leaves."""
         kept = [i for i, row in enumerate(self.rows) if row and row.owner not in gone]
         order = _holes_filled(kept)
         moves = [(new, old) for new, old in enumerate(order) if new != old]
@@ -164,14 +157,9 @@ class RowGroup:
             _move_rows([*self.pools.tensors(), *each], moves)
             self.pools.shift(moves)
         self.rows[:] = [self.rows[old] for old in order]
-        size = self.size
-        if not order or size <= SIZES[2] or SPARSE * len(order) > size:
-            return 0
-        self.shrink()
-        return 1
 
     def shrink(self) -> None:
-        """Give back what no row needs."""
+        """Give back what no row needs, where there was no memory for more."""
         if not self.apart:
             size = room_for(len(self.rows))
             self.pools.shrink([{} if row is None else row.sections for row in self.rows], size)

@@ -307,8 +307,14 @@ class RowGroupLayer:
             return sys.maxsize
         return self.room - max(row.text for row in self._held)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Attention output [rows, Hq, 1, d] of one new token a row, which is appended."""
+    def attend(self, query: Tensor, scale: float, *new: Tensor) -> Tensor:
+        """Attention output [rows, Hq, 1, d]; new: Keys and Values of one token a row, which are
+        appended first."""
+        if new:
+            self._append(*new)
+        return attend(query, self.visual(), self._text(), scale)
+
+    def _append(self, key: Tensor, value: Tensor) -> None:
         if self.grown >= self._last:
             if self.static:
                 raise ModeUnsupported(
@@ -322,11 +328,6 @@ class RowGroupLayer:
         write_tokens(self._text(), key, value, slot)
         self.lengths[: self.width] += alive
         self.grown += 1
-        return self.attend_again(query, scale)
-
-    def attend_again(self, query: Tensor, scale: float) -> Tensor:
-        """The same [rows, Hq, 1, d] over the tokens that are there."""
-        return attend(query, self.visual(), self._text(), scale)
 
     def _text(self) -> Text:
         """The text of the rows that a step computes."""

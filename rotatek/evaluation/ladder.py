@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 import torch
 
-from rotatek.engine.answer import folded
 from rotatek.engine.engine import Engine
+from rotatek.engine.events import folded
 from rotatek.evaluation.report import LATER, Record, table
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED

@@ -18,8 +18,8 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
-from rotatek.engine.answer import folded
 from rotatek.engine.engine import Engine
+from rotatek.engine.events import folded
 from rotatek.errors import ModeUnsupported, UserError
 from rotatek.inputs.request import Limits, Request, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling

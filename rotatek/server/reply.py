@@ -7,8 +7,16 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.engine.answer import Answer
-from rotatek.engine.events import Event, Failed, Finished, Likely, Prefilled, Restarted, Token
+from rotatek.engine.events import (
+    Answer,
+    Event,
+    Failed,
+    Finished,
+    Likely,
+    Prefilled,
+    Restarted,
+    Token,
+)
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.inputs.text_files import as_json
 from rotatek.inspect.doubt import any_photo, doubt

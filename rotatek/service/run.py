@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rotatek.engine.answer import Answer
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.events import Event, Queued, Restarted
+from rotatek.engine.events import Answer, Event, Queued, Restarted
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.trace import Trace
 from rotatek.methods.settings import Settings

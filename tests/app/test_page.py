@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from rotatek import Engine, Settings, open_image
-from rotatek.engine.answer import Answer
-from rotatek.engine.events import Event, Failed, Finished, Token
+from rotatek.engine.events import Answer, Event, Failed, Finished, Token
 from rotatek.errors import UserError, WeightsMissing
 from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.columns import UNCOMPRESSED, titled

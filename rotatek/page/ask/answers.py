@@ -3,7 +3,7 @@
 from html import escape
 from typing import Final
 
-from rotatek.engine.answer import Answer
+from rotatek.engine.events import Answer
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.ask.card import card, is_cut, live_bytes, place

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
-from rotatek.engine.answer import Answer
-from rotatek.engine.events import Likely
+from rotatek.engine.events import Answer, Likely
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import UNCOMPRESSED
 from rotatek.page.settings import dropped
