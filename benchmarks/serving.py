@@ -80,7 +80,7 @@ class Crowd:
             rows = self.engine.scheduler.running
             if rows > most:
                 most = rows
-                self.client_bytes = self.engine.scheduler.bytes / rows
+                self.client_bytes = self.engine.scheduler.batch_bytes / rows
             time.sleep(0.02)
         self.seconds = time.perf_counter() - started
 

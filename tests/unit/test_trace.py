@@ -12,6 +12,7 @@ from kernels.reference import Narrow, Text, attend_reference, project_query
 from rotatek import BASELINE, Engine, FastV, KeepAll, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.attention import watched
 from rotatek.engine.conversation import Conversation
+from rotatek.engine.damage import damages
 from rotatek.engine.decode import prefill
 from rotatek.engine.events import Event, Finished, Token
 from rotatek.inputs.request import Request
@@ -186,7 +187,7 @@ def test_a_head_of_no_more_directions_than_are_kept_has_no_damage(
     narrow: Engine, request_: Request
 ) -> None:
     like, answer = RotateK(keep=RANK / 32), tokens_of(narrow.compare(request_, {"x": BASELINE}))
-    found = {one[:2]: one.kl for one in narrow.damage(request_, like, answer["x"])}
+    found = {one[:2]: one.kl for one in damages(narrow, request_, like, answer["x"])}
     assert list(found) == [(layer, head) for layer in range(4) for head in range(2)]
     spared = found.pop((LAYER, HEAD))
     assert spared < 1e-6 and all(kl > 100 * spared and kl > 1e-5 for kl in found.values())
@@ -198,6 +199,6 @@ def test_damage_is_what_the_column_of_that_head_loses(narrow: Engine, request_: 
     events = narrow.compare(request_, {"full": BASELINE, "only": column})
     told = [(e.token_id, e.kl) for e in events if isinstance(e, Token) and e.kl is not None]
     agreed = [token for token, _ in told]
-    one = next(one for one in narrow.damage(request_, like, agreed[:-1]) if one[:2] == head)
+    one = next(one for one in damages(narrow, request_, like, agreed[:-1]) if one[:2] == head)
     lost = sum(kl for _, kl in told) / (len(told) - 1)  # the first one lost nothing
     assert one.kl == pytest.approx(lost, rel=1e-3, abs=1e-7)
