@@ -208,15 +208,14 @@ def _unlike(model: PreTrainedModel) -> Iterator[str]:
     """Features that our attention does not compute: of a model, of its language model's
     configuration, of its attention modules."""
     config = model.get_decoder().config
-    if model.config.is_encoder_decoder:
+    crossed = getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder
+    if crossed or model.config.is_encoder_decoder:
         yield "cross-attention layers"
     if hasattr(model, "generate") and not isinstance(model, GenerationMixin):
         yield "a way of its own to generate, not token by token"
     others = _with_keys(config, getattr(config, "layer_types", None) or ()) - set(KINDS)
     if others:
         yield f"layers of other kinds ({', '.join(sorted(map(str, others)))})"
-    if getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder:
-        yield "cross-attention layers"
     if getattr(config, "altup_num_inputs", None):
         yield "several streams of hidden states"
     if getattr(config, "alibi", False):

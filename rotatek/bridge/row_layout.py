@@ -81,12 +81,9 @@ class Layout:
         """L, padding included."""
         return self.visual.shape[1]
 
+    @cached_property
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual tokens, text tokens with spare capacity, and the last `window` queries."""
-        return self._rows
-
-    @cached_property
-    def _rows(self) -> tuple[Rows, Rows, Rows]:
         last = self.valid.flip(-1).long().cumsum(-1).flip(-1) <= self.window
         return (
             Rows.where(self.visual & self.valid),
@@ -182,17 +179,16 @@ def narrow_mask(
         [B, 1, n, n] bool, or None where it is causal.
     """
     if whole is None:
-        mask = causal_mask(valid)
-        if window is None or source.numel() == 0 or int(source.max()) < window:
-            return mask
-        if mask is None:
-            mask = torch.ones_like(valid)[:, None, None] & _triangle(valid)
-        return mask & (source[:, :, None] - source[:, None] < window)[:, None].to(mask.device)
+        reaches = window is None or source.numel() == 0 or int(source.max()) < window
+        if reaches and bool(valid.all()):
+            return None
+        source = source.to(valid.device)
+        return rows_mask(source, source, valid, window)
     count, source = source.shape[1], source.to(whole.device)
     rows = source[:, None, :, None].expand(-1, -1, -1, whole.shape[-1])
     left = whole.expand(source.shape[0], -1, -1, -1).gather(2, rows)
     left = left.gather(3, source[:, None, None].expand(-1, -1, count, -1))
-    own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `causal_mask`
+    own = torch.eye(count, dtype=torch.bool, device=left.device)  # see `rows_mask`
     return (left & valid.to(left.device)[:, None, None]) | own
 
 
@@ -209,18 +205,4 @@ def rows_mask(rows: Tensor, source: Tensor, valid: Tensor, window: int | None) -
     seen = (back >= 0) & valid[:, None]
     if window is not None:
         seen &= back < window
-    return (seen | (back == 0))[:, None]  # see `causal_mask`
-
-
-def causal_mask(valid: Tensor) -> Tensor | None:
-    """Bool mask [B, 1, L, L] for rows of which `valid` [B, L] are real; None if all are."""
-    if bool(valid.all()):
-        return None
-    mask = _triangle(valid) & valid[:, None, None, :]
-    # A padding row sees itself, or its softmax would be NaN.
-    return mask | torch.eye(valid.shape[1], dtype=torch.bool, device=valid.device)
-
-
-def _triangle(valid: Tensor) -> Tensor:
-    length = valid.shape[1]
-    return torch.ones(length, length, dtype=torch.bool, device=valid.device).tril()
+    return (seen | (back == 0))[:, None]  # a padding row sees itself, or its softmax would be NaN

@@ -61,7 +61,7 @@ class TokenPlan:
         """Before any row is dropped."""
         self._layout: Layout | None = layout
         self._all: Layout | None = layout
-        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows()
+        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows
         self._whole = self._rows[0].lengths.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class TokenPlan:
         self._layout, source = self._layout.take(kept)
         self._masks.clear()
         self._views.clear()
-        self._rows = self._layout.rows()
+        self._rows = self._layout.rows
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
         whole = torch.zeros(len(source), self.length, dtype=torch.bool, device=source.device)

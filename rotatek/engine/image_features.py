@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -104,7 +105,8 @@ class ImageFeatureCache:
                 self._learn(looked, self._kept.get(looked.key))
         if watches not in looked.seen:
             if watches:
-                looked.seen[True] = self.vlm.run_tower(pixels)
+                with torch.inference_mode():
+                    looked.seen[True] = self.vlm.tower_states(pixels)
             else:
                 looked.seen[False], _ = self.vlm.encode_images(pixels, pruner)
             self._keep(looked)

@@ -68,17 +68,6 @@ class Request:
         """The text of the last message."""
         return self.messages[-1].text
 
-    @property
-    def history(self) -> tuple[tuple[str, str], ...]:
-        """Earlier turns' texts, where users and assistant took turns: (question, answer)."""
-        said = [message.text for message in self.messages if message.role in ("user", "assistant")]
-        return tuple(zip(said[:-1:2], said[1::2], strict=False))
-
-    @property
-    def shown(self) -> tuple[int, ...]:
-        """How many pictures each message of the user shows."""
-        return tuple(one.pictures for one in self.messages if one.role == "user")
-
 
 Asked = str | tuple[Part, ...]
 

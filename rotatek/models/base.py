@@ -450,11 +450,6 @@ class VisionLanguageModel:
         return Prompt(tensor, visual, pixels)
 
     @torch.inference_mode()
-    def run_tower(self, pixels: Pixels) -> Any:
-        """`tower_states`, for several `encode_images` calls at the same pictures."""
-        return self.tower_states(pixels)
-
-    @torch.inference_mode()
     def encode_images(
         self, pixels: Pixels, pruner: TokenPruner | None = None, watched: Any | None = None
     ) -> Seen:
@@ -463,7 +458,7 @@ class VisionLanguageModel:
         Args:
             pixels: the images.
             pruner: one of another stage changes nothing here.
-            watched: the result of `run_tower` for the same pictures, which is then not run again.
+            watched: `tower_states` of the same pictures, which is then not run again.
 
         Returns:
             Visual tokens [N, hidden], and kept [N] bool, or None where none was dropped.

@@ -5,7 +5,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ KINDS: Final = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids")
 TEXT: Final = ("input_ids", "attention_mask", *KINDS)
 PLACEHOLDERS: Final = ("image_placeholder_token", "image_token", "boi_token")
 AROUND: Final = ("start_", "", "end_")
-_ASKED: Final[ContextVar[bool]] = ContextVar("rotatek_asked", default=False)
 BLANK: Final = (Image.new("RGB", (96, 64)),)  # what `check` shows
 
 
@@ -221,17 +219,12 @@ def collapsed(ids: Sequence[int], visual: Sequence[int]) -> tuple[list[int], lis
 
 
 class _Reached(Exception):
-    """Carries a call's arguments out of the forward pass."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        super().__init__()
-        self.given = given
+    """Ends a forward pass at its language model."""
 
 
 def language_inputs(model: PreTrainedModel, forward: Callable[[], Any]) -> dict[str, Any]:
-    """The keyword arguments of the language model's call in a forward pass, which ends there.
-
-    Other threads' calls go on as ever.
+    """The keyword arguments of the language model's call in a forward pass, which ends there. No
+    other thread uses the model yet.
 
     Args:
         model: of transformers.
@@ -240,18 +233,16 @@ def language_inputs(model: PreTrainedModel, forward: Callable[[], Any]) -> dict[
     Returns:
         `inputs_embeds`, `position_ids`, and whatever else the model's class adds.
     """
-    handle = model.get_decoder().register_forward_pre_hook(_stop, prepend=True, with_kwargs=True)
-    token = _ASKED.set(True)
+    given: dict[str, Any] = {}
+
+    def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        given.update(kwargs)
+        raise _Reached
+
+    handle = model.get_decoder().register_forward_pre_hook(stop, prepend=True, with_kwargs=True)
     try:
-        forward()
-    except _Reached as reached:
-        return reached.given
+        with suppress(_Reached):
+            forward()
     finally:
-        _ASKED.reset(token)
         handle.remove()
-    return {}
-
-
-def _stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-    if _ASKED.get():
-        raise _Reached(kwargs)
+    return given

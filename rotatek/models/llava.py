@@ -187,18 +187,5 @@ class LlavaOnevision(LlavaNext):
         _, counts, sizes = self._blank_tiles(pixels.tensors)
         return torch.cat(self._pack((values.float(), counts, sizes)))
 
-    def tower_states(self, pixels: Pixels) -> Any:
-        """Attention received and Keys, packed; and the tokens."""
-        return VisionLanguageModel.tower_states(self, pixels)
-
-    def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Reduce every grid separately; newlines always stay."""
-        scores, keys, states = watched
-        marks = torch.cat(self._pack(self._blank_tiles(pixels.tensors)))[:, 0]
-        kept, states = torch.ones_like(scores, dtype=torch.bool), states.clone()
-        for number, grid in enumerate(pixels.grids):
-            part = torch.arange(grid.rows * grid.columns, device=scores.device) + grid.start
-            part = part[marks[part] < 1.5]
-            view = View(scores[part], keys[part], states[part], number, self.width)
-            kept[part], states[part] = pruner.reduce(view)
-        return states, kept
+    # A picture's views are reduced together, newlines among them.
+    tower_states, reduced = VisionLanguageModel.tower_states, VisionLanguageModel.reduced

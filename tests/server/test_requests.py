@@ -82,8 +82,9 @@ def test_how_tokens_are_chosen() -> None:
 def test_pictures_belong_to_their_turns() -> None:
     call = read([*CHAT, said("1"), *asked(SECOND, "Two?"), said("1"), user("Three?")])
     assert [one.size for one in call.request.images] == [(64, 48), (48, 64)]
-    assert call.request.shown == (1, 1, 0) and len(call.pictures) == 2
-    assert read([user("Three?"), said("1"), *CHAT]).request.shown == (0, 1)
+    assert [one.pictures for one in call.request.messages] == [1, 0, 1, 0, 0]
+    later = read([user("Three?"), said("1"), *CHAT])
+    assert [one.pictures for one in later.request.messages] == [0, 0, 1]
     behind = read([user(SHOWN, SHOWN, text("Which?"))]).request
     assert behind.messages == (Message("user", (PICTURE, PICTURE, "Which?")),)
 
