@@ -1,7 +1,8 @@
 """The running batch: the cache of a step's forward pass, over all rows that are being answered.
 
 The model's layers run once a step over all rows. Rows of one storage form also share an attention
-call (`rotatek.engine.row_group_layer`); other forms have calls of their own, in the same pass.
+call (`rotatek.engine.row_group_layer`). A store that cannot be stacked is rebuilt when a row joins,
+and comes back as it was when the row leaves.
 """
 
 import logging
@@ -247,10 +248,9 @@ class RunningBatch(RewindableCache):
             for layer, slots in zip(key_layers(self), group.slots, strict=True):
                 layer.groups.append(slots)
 
-    def _drop_empty(self, kept: bool = False) -> None:
-        """Free the memory of empty groups; with `kept` only of those that no row can join."""
-        empty = [key for key, group in self._groups.items() if not group.taken]
-        for key in [key for key in empty if self._groups[key].apart or not kept]:
+    def _drop_empty(self) -> None:
+        """Free the memory of empty groups."""
+        for key in [key for key, group in self._groups.items() if not group.taken]:
             place = list(self._groups).index(key)
             for layer in key_layers(self):
                 del layer.groups[place]
@@ -270,12 +270,12 @@ class RunningBatch(RewindableCache):
         for group in list(self._groups.values()):
             if all(owner not in gone for owner in group.owners):
                 continue
-            if self.static and not group.apart:
+            if self.static:
                 group.forget(gone)
             else:
                 group.drop_rows(gone)
-        left = any(group.taken for group in self._groups.values())
-        self._drop_empty(kept=self.static and left)
+        if not (self.static and any(group.taken for group in self._groups.values())):
+            self._drop_empty()
         self._order()
 
     def _restore(self, owner: Owner) -> None:

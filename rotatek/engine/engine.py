@@ -462,7 +462,9 @@ class Engine:
                 stored = [self._pack(column, columns) for column in alive]
                 if lease is not None:
                     lease.resize(self._held(columns))
-                self._join([one for one in alive if one.row is not None and not one.row.ended])
+                rows = [one.row for one in alive if one.row is not None and not one.row.ended]
+                if rows:
+                    self.scheduler.join(rows)
                 yield from stored
             packed = True
 
@@ -479,11 +481,6 @@ class Engine:
         event = Stored(column.name, column.bytes().total)
         column.answer.take(event)
         return event
-
-    def _join(self, columns: list[Column]) -> None:
-        """Let columns whose caches are complete go on."""
-        if columns:
-            self.scheduler.join([column.row for column in columns if column.row is not None])
 
     def warm_up(self) -> None:
         """Test the kernels and run one tiny prompt, so that no visitor pays for set-up."""

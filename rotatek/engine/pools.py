@@ -57,11 +57,10 @@ def table_of(name: str) -> str:
     return f"{side}.{_OF_PLANES[part]}"
 
 
-def taken_apart(store: Store | None) -> StoreTensors | None:
-    """The tensors of a store whose rows may be stacked with others; None for a store that
-    cannot."""
-    if store is None or not store.per_token:
-        return None
+def taken_apart(store: Store | None) -> StoreTensors:
+    """The tensors of a store whose rows are stacked with others; none where there is no store."""
+    if store is None:
+        return StoreTensors({}, {}, {}, {})
     named = store.visual._asdict() | store.beside
     planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
     tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
@@ -80,7 +79,6 @@ def _flat_of(side: str) -> list[str]:
 def emptied(store: Store) -> Store:
     """A store of the same kind that holds nothing of any row."""
     parts = taken_apart(store)
-    assert parts is not None
     named = parts.stacked | parts.tables | parts.flat
     nothing = {name: tensor[:0].clone() for name, tensor in named.items()}
     return put_together(store, nothing, {}, torch.zeros(0, dtype=torch.int32))
@@ -128,7 +126,7 @@ class Pools:
     its offset in a table, which is rewritten in place as rows come, go and move: addresses stay.
 
     Args:
-        first: every layer's tensors of a cache of the form, None where a layer pools none.
+        first: every layer's tensors of a cache of the form.
 
     Attributes:
         pools: [rows, section, ...]; a section is counted in elements, or in rows of a basis.
@@ -137,20 +135,18 @@ class Pools:
             has sections of one size.
     """
 
-    def __init__(self, first: Sequence[StoreTensors | None]) -> None:
+    def __init__(self, first: Sequence[StoreTensors]) -> None:
         self.pools: dict[Hashable, Tensor] = {}
         self.tables: dict[Block, Tensor] = {}
         self.pool_of: dict[Block, Hashable] = {}
         for layer, parts in enumerate(first):
-            if parts is None:
-                continue
             for name, flat in parts.flat.items():
                 pool, table = _pool_of(name, parts), table_of(name)
                 self.pool_of[layer, name] = self.pool_of[layer, table] = pool
                 self.pools[pool] = flat.new_zeros(0, 0, *flat.shape[1:])
                 self.tables[layer, table] = parts.tables[table][:0].clone()
 
-    def fit(self, caches: Sequence[Sequence[StoreTensors | None]], rows: int, size: int) -> bool:
+    def fit(self, caches: Sequence[Sequence[StoreTensors]], rows: int, size: int) -> bool:
         """Allocate sections for `size` rows, the given caches' and the first `rows` included.
         Whether tensors moved."""
         rooms = {pool: tensor.shape[1] for pool, tensor in self.pools.items()}
@@ -190,7 +186,7 @@ class Pools:
         return True
 
     def add(
-        self, own: Sequence[StoreTensors | None], place: int
+        self, own: Sequence[StoreTensors], place: int
     ) -> tuple[Sections, list[Copy], list[Shift]]:
         """Put a cache's tensors at an index, for which `fit` has allocated a section.
 
@@ -203,8 +199,6 @@ class Pools:
         ends = dict.fromkeys(self.pools, 0)
         for layer, parts in enumerate(own):
             moved: dict[str, int] = {}
-            if parts is None:
-                continue
             for name, flat in parts.flat.items():
                 pool = self.pool_of[layer, name]
                 at, room = ends[pool], self.pools[pool].shape[1]
@@ -253,17 +247,17 @@ class Pools:
         yield from self.tables.values()
 
 
-def needed(own: Sequence[StoreTensors | None]) -> dict[Hashable, int]:
+def needed(own: Sequence[StoreTensors]) -> dict[Hashable, int]:
     """Section sizes that a cache needs in each pool, for all layers together."""
     sums: dict[Hashable, int] = {}
-    for parts in filter(None, own):
+    for parts in own:
         for name, flat in parts.flat.items():
             pool = _pool_of(name, parts)
             sums[pool] = sums.get(pool, 0) + len(flat)
     return sums
 
 
-def size_class(own: Sequence[StoreTensors | None]) -> Hashable:
+def size_class(own: Sequence[StoreTensors]) -> Hashable:
     """Equal for caches that hold about as much in each pool."""
     return tuple(size.bit_length() for size in needed(own).values())
 

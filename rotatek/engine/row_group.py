@@ -25,13 +25,10 @@ from rotatek.engine.sequences import Sequence as Owner
 
 def key_of(own: Sequence[LayerRow]) -> Hashable:
     """Equal for caches whose rows are stored together in every layer."""
-    if any(piece.apart for piece in own):
-        return object()
     forms = tuple(
-        "text alone" if piece.store is None or piece.parts is None
-        else (type(piece.store), piece.parts.form(piece.store.per_token))
-        for piece in own
-    )  # fmt: skip
+        None if one.store is None else (type(one.store), one.parts.form(one.store.per_token))
+        for one in own
+    )
     return forms, size_class([piece.parts for piece in own]), tuple(piece.reach for piece in own)
 
 
@@ -63,11 +60,6 @@ class RowGroup:
     def taken(self) -> bool:
         """Whether any row is in use."""
         return any(self.rows)
-
-    @property
-    def apart(self) -> bool:
-        """Whether its one cache has tensors of its own."""
-        return any(slots.own is not None for slots in self.slots)
 
     @property
     def size(self) -> int:
@@ -106,10 +98,10 @@ class RowGroup:
             moved += slots.fit(pieces, text, rows, coarse, launched)
         return moved
 
-    def _launched(self, caches: Sequence[Sequence[StoreTensors | None]]) -> dict[str, int]:
+    def _launched(self, caches: Sequence[Sequence[StoreTensors]]) -> dict[str, int]:
         """Launch sizes for every layer, where a graph is captured for all of them. The layer with
         the widest head differs from picture to picture, but that head's width hardly does."""
-        each = [parts.numbers for own in caches for parts in own if parts is not None]
+        each = [parts.numbers for own in caches for parts in own]
         return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
@@ -132,8 +124,7 @@ class RowGroup:
         sections, copies, shifts = self.pools.add([piece.parts for piece in own], place)
         lengths = [
             RowLengths(
-                piece.length - slots.grown, piece.tokens, real,
-                {} if piece.parts is None else piece.parts.numbers,
+                piece.length - slots.grown, piece.tokens, real, piece.parts.numbers, piece.waits,
             )
             for slots, piece, real in zip(self.slots, own, seen, strict=True)
         ]  # fmt: skip
@@ -160,11 +151,10 @@ class RowGroup:
 
     def shrink(self) -> None:
         """Give back what no row needs, where there was no memory for more."""
-        if not self.apart:
-            size = room_for(len(self.rows))
-            self.pools.shrink([{} if row is None else row.sections for row in self.rows], size)
-            for slots in self.slots:
-                slots.shrink(size)
+        size = room_for(len(self.rows))
+        self.pools.shrink([{} if row is None else row.sections for row in self.rows], size)
+        for slots in self.slots:
+            slots.shrink(size)
 
     def mark(self, static: bool) -> list[Owner | None]:
         """Send the lengths of all layers' rows to the device, in one transfer.

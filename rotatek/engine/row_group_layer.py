@@ -43,13 +43,14 @@ class RowLengths(NamedTuple):
     """What the host knows of one row in one layer.
 
     text: tokens, less those that the group has grown by; tokens: visual ones that are stored; seen:
-    those of them that are no padding; numbers: sizes of launches.
+    those of them that are no padding; numbers: sizes of launches; waits: as of `LayerRow`.
     """
 
     text: int
     tokens: int
     seen: int
     numbers: dict[str, int]
+    waits: Store | None
 
 
 class Row(NamedTuple):
@@ -65,9 +66,10 @@ class Row(NamedTuple):
 class LayerRow(NamedTuple):
     """One layer of a cache that joins a group.
 
-    store: its visual tokens, or None; keys, values: text [1, Hkv, M, d]; length: of the text;
-    logical: tokens so far; parts: the store's tensors, or None where there is none or it has a call
-    of its own; tables: the window's movement, where the answer may go beyond it.
+    store: its visual tokens as attention reads them, or None; keys, values: text [1, Hkv, M, d];
+    length: of the text; logical: tokens so far; parts: the store's tensors; tables: the window's
+    movement, where the answer may go beyond it; waits: a store that cannot be stacked, which every
+    step would rebuild: it is rebuilt once, and comes back when the row leaves.
     """
 
     store: Store | None
@@ -75,13 +77,9 @@ class LayerRow(NamedTuple):
     values: Tensor
     length: int
     logical: int
-    parts: StoreTensors | None = None
+    parts: StoreTensors
     tables: WindowSchedule | None = None
-
-    @property
-    def apart(self) -> bool:
-        """Whether its store cannot share tensors with others."""
-        return self.store is not None and self.parts is None
+    waits: Store | None = None
 
     @property
     def tokens(self) -> int:
@@ -106,10 +104,16 @@ def layer_row_of(held: Any, tokens: int) -> LayerRow:
         length, logical = held.keys.shape[TOKENS], held.get_seq_length()
         outgrown = held.is_sliding and logical + tokens > held.sliding_window
         tables = _tables_of(held, length, logical) if outgrown else None
-        return LayerRow(None, held.keys, held.values, length, logical, tables=tables)
+        nothing = taken_apart(None)
+        return LayerRow(None, held.keys, held.values, length, logical, nothing, tables)
     held.follow(tokens)
-    store, parts = held.store, taken_apart(held.store)
-    return LayerRow(store, text.keys, text.values, text.longest, held.logical, parts, text.tables)
+    store, waits = held.store, None
+    if store is not None and not store.per_token:
+        store, waits = Store(store.read()._replace(fresh=False)), store
+    return LayerRow(
+        store, text.keys, text.values, text.longest, held.logical, taken_apart(store),
+        text.tables, waits,
+    )  # fmt: skip
 
 
 def _tables_of(plain: Any, length: int, logical: int) -> WindowSchedule:
@@ -152,12 +156,11 @@ class RowGroupLayer:
         self, first: LayerRow, pools: Pools, layer: int, rows: Sequence[Row | None]
     ) -> None:
         self.pools, self.layer, self.rows = pools, layer, rows
-        self.own = first.store if first.apart else None  # a store with calls of its own
-        parts, self.reach = first.parts, first.reach
-        self.pattern = None if parts is None or first.store is None else emptied(first.store)
+        self.reach = first.reach
+        self.pattern = None if first.store is None else emptied(first.store)
         self._per_token = () if self.pattern is None else self.pattern.per_token
         self._tensors: dict[str, Tensor] = {}
-        for name, tensor in {}.items() if parts is None else parts.stacked.items():
+        for name, tensor in first.parts.stacked.items():
             self._tensors[name] = tensor[:0, :, :0] if name in self._per_token else tensor[:0]
         self.keys, self.values = first.keys[:0, :, :0], first.values[:0, :, :0]
         self.tables = (
@@ -211,9 +214,9 @@ class RowGroupLayer:
         Returns:
             Whether anything moved, or launches take other sizes.
         """
-        size = self.size if rows <= self.size else rows if self.own else room_for(rows, coarse)
+        size = self.size if rows <= self.size else room_for(rows, coarse)
         step = COARSE if coarse else 1
-        each = [piece.parts.numbers for piece in pieces if piece.parts is not None]
+        each = [piece.parts.numbers for piece in pieces]
         tokens = _stepped(max([self._tokens, *(piece.tokens for piece in pieces)]), step)
         numbers = launched_by([self.launched, *each], step, launched)
         changed = numbers != self.launched
@@ -258,7 +261,7 @@ class RowGroupLayer:
         """What puts one cache's tensors at an index, for which `fit` has allocated capacity:
         (to, from)."""
         found = []
-        for name, tensor in {}.items() if piece.parts is None else piece.parts.stacked.items():
+        for name, tensor in piece.parts.stacked.items():
             if tensor.numel():
                 own = self._tensors[name][place : place + 1]
                 found.append(
@@ -353,8 +356,6 @@ class RowGroupLayer:
         return visual._replace(lengths=seen, fresh=True)
 
     def _whole(self) -> Visual | None:
-        if self.own is not None:
-            return self.own.read()
         if self.pattern is None:
             return None
         if self._view is None:
@@ -384,7 +385,8 @@ class RowGroupLayer:
     def restored(self, row: Row, place: int) -> tuple[Store | None, TextBuffer]:
         """Copies of one row's visual tokens and text, for a cache of its own."""
         at = slice(place, place + 1)
-        held, store = row.layers[self.layer], self.own
+        held = row.layers[self.layer]
+        store = held.waits
         if store is None and self.pattern is not None:
             taken = self.pools.restored(self.layer, place, row.sections)
             for name, tensor in self._tensors.items():
@@ -401,5 +403,6 @@ class RowGroupLayer:
 
     def tensors(self) -> list[Tensor]:
         """All tensors but the pools."""
-        own = [] if self.own is None else [tensor for _, tensor in self.own.tensors()]
+        waiting = (one.waits.tensors() for one in self._held if one.waits is not None)
+        own = (tensor for tensors in waiting for _, tensor in tensors)
         return [*self.rows_of(), self.lengths, self.alive, self.visual_lengths, *own]

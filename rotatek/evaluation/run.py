@@ -20,22 +20,19 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.state_layers import key_layers
-from rotatek.cache.rotatek_cache import RotateKCache, release
+from rotatek.cache.rotatek_cache import release
 from rotatek.engine import recovery
 from rotatek.engine.admission import MemoryReservation
 from rotatek.engine.conversation import Column, Conversation, turn_of
 from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
-from rotatek.engine.pools import taken_apart
 from rotatek.engine.prefill import forked
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
 from rotatek.inputs.request import Limits, make_request
-from rotatek.methods.channels.store import Store
 from rotatek.methods.settings import Settings
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.memory import is_out_of_memory
@@ -45,16 +42,10 @@ AT_ONCE: Final = {"cuda": 8}  # conversations; one on a processor, whose cores o
 
 
 class EvaluationEngine(Engine):
-    """An engine whose steps read rebuilt states where a store would rebuild them in every step.
-
-    Rivals unpack their codes layer by layer, in calls of their own. Here their stores wait while a
-    row answers, and what they would rebuild is in the batch: answers are the same, and rows share
-    one attention call.
-    """
+    """An engine that keeps what a first question has filled, and ends answers that run on."""
 
     def __init__(self, vlm: VisionLanguageModel, limits: Limits) -> None:
         super().__init__(vlm, limits=limits)
-        self._waiting: WeakKeyDictionary[Cache, list[Store]] = WeakKeyDictionary()
         self._filled: WeakKeyDictionary[Cache, Cache] = WeakKeyDictionary()
 
     def _pack(self, column: Column, columns: list[Column]) -> Stored:
@@ -79,29 +70,6 @@ class EvaluationEngine(Engine):
     def filled(self, conversation: Conversation) -> dict[str, Cache]:
         """Each column's cache as its first question filled it; handed out once."""
         return {one.name: self._filled.pop(one.cache) for one in conversation.columns}
-
-    def _join(self, columns: list[Column]) -> None:
-        for cache in (column.cache for column in columns):
-            stores = [layer.store for layer in key_layers(cache)] if _is_apart(cache) else []
-            if stores:
-                self._waiting[cache] = stores
-                for layer, store in zip(key_layers(cache), stores, strict=True):
-                    layer.store = Store(store.read())
-        super()._join(columns)
-
-    def put_back(self, conversation: Conversation) -> None:
-        """Give the stores that waited back to a conversation's caches, whose rows have answered."""
-        for column in conversation.columns:
-            stores = self._waiting.pop(column.cache, None)
-            if stores is not None:
-                for layer, store in zip(key_layers(column.cache), stores, strict=True):
-                    layer.store = store
-
-
-def _is_apart(cache: Cache) -> bool:
-    return isinstance(cache, RotateKCache) and all(
-        layer.store is not None and taken_apart(layer.store) is None for layer in key_layers(cache)
-    )
 
 
 def engine_for(vlm: VisionLanguageModel, suite: Suite) -> EvaluationEngine:
@@ -306,7 +274,6 @@ class Run:
                     events = self.engine.follow(conversation, text, one.new_tokens, self._stop)
                 for answer in self._answers(one, turn, events):
                     found[answer.setting, turn] = answer
-                self.engine.put_back(conversation)
                 said.append(conversation.columns[0].answer.ids)
             filled = self.engine.filled(conversation)
             first = conversation.columns[0].first_position

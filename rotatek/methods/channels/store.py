@@ -29,7 +29,7 @@ class Store:
     @property
     def per_token(self) -> tuple[str, ...]:
         """Names of the tensors [B, Hkv, N, ...] with an entry for each token, where rows of such
-        stores are decoded together; none of a store that has attention calls of its own."""
+        stores are decoded together; none of a store that is rebuilt when a row joins a batch."""
         return ("keys", "values") if type(self) is Store else ()
 
     def read(self) -> Visual:
