@@ -199,7 +199,7 @@ def _difference(one: Record) -> str:
 
 
 WIDTH, HEIGHT, MARGIN = 400, 360, 44  # of a panel
-LEAST, SHARES = 0.2, (0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # lowest score, and ticks of the bytes
+LEAST, SHARES = 0.2, (0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # lowest score, and ticks of the bytes
 SERIES: Final = {  # what has a colour; all else is grey
     "RotateK, smaller": "#0ca38a", "RotateK, channels": "#2f6fd0",
     "FastV and RotateK, budget": "#9c24fc", "FastV only, budget": "#d0408f",
