@@ -102,25 +102,17 @@ class PdfFile:
         _end(self._process)
 
     def __iter__(self) -> Iterator[PdfPage]:
-        number, restarts = 0, 0
-        while number < self.pages:
+        restarts = RESTARTS
+        for number in range(1, self.pages + 1):
             told = self._next_page()
-            number += 1
             if told is not None:
                 yield _page(number, *told)
-            else:
-                yield PdfPage(number, None, errors.PdfPageTooLong())
-            if told is None and number < self.pages:
-                if restarts == RESTARTS:
-                    break
-                restarts += 1
-                try:
+                continue
+            yield PdfPage(number, None, errors.PdfPageTooLong())
+            if restarts and number < self.pages:
+                restarts -= 1
+                with contextlib.suppress(errors.UserError):
                     self._process, _ = self._start(number)
-                except errors.UserError:
-                    break
-        yield from (
-            PdfPage(left + 1, None, errors.PdfPageTooLong()) for left in range(number, self.pages)
-        )
 
     def _start(self, first: int) -> tuple[subprocess.Popen[bytes], int]:
         """A process that draws pages from number `first`, from 0; and how many there are in all."""

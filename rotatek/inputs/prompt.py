@@ -216,14 +216,10 @@ def _ids(tokenizer: PreTrainedTokenizerBase, rendered: str, texts: Sequence[str]
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> list[int]:
+    """Token ids of a text, whose special tokens are `split` where it was typed."""
     if not text:
         return []
     return tokenizer(text, add_special_tokens=False, split_special_tokens=split)["input_ids"]
-
-
-def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of typed text alone; special tokens in it are split."""
-    return _encode(tokenizer, text, split=True)
 
 
 def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int]) -> list[int]:
@@ -260,5 +256,5 @@ def too_long_for(
     tokens: dict[type[UserError], int] = {PicturesDoNotFit: visual}
     for message in request.messages:
         blame = type(too_long(message.role, is_last=message is request.messages[-1]))
-        tokens[blame] = tokens.get(blame, 0) + len(encode_text(tokenizer, message.text))
+        tokens[blame] = tokens.get(blame, 0) + len(_encode(tokenizer, message.text, split=True))
     return max(tokens, key=lambda kind: tokens[kind])()

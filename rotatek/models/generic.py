@@ -1,7 +1,6 @@
 """Any other family with an image token: its own processor writes the prompt, its own forward reads
 it. Where its visual tokens lie on the picture is known if the processor's shapes say so."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from rotatek.bridge.attention import arguments
 from rotatek.bridge.scope import own_calls
 from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
@@ -135,13 +135,8 @@ class Generic(VisionLanguageModel):
         """The kind of a visual token, as the processor gives it."""
         out = self._processed(BLANK)
         visual = self._visual(out["input_ids"])
-        known = [name for name in KINDS if name in self._takes]
+        known = [name for name in KINDS if name in arguments(self.model)]
         return {name: int(out[name][visual].max()) if name in out else 1 for name in known}
-
-    @property
-    def _takes(self) -> Mapping[str, Any]:
-        """What the model's own forward takes."""
-        return inspect.signature(type(self.model).forward).parameters
 
     @cached_property
     def axes(self) -> int:
@@ -165,7 +160,7 @@ class Generic(VisionLanguageModel):
         embedded = self.embed(prompt)
         given = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
         given |= prompt.pixels.tensors | self.besides(embedded)
-        known = {name: value for name, value in given.items() if name in self._takes}
+        known = {name: value for name, value in given.items() if name in arguments(self.model)}
         own = language_inputs(self.model, lambda: self.model(**known))
         if isinstance(own.get("attention_mask"), Tensor) and own["attention_mask"].dim() == 2:
             del own["attention_mask"]  # it hides nothing

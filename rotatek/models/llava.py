@@ -126,21 +126,15 @@ class LlavaNext(Llava):
         return Pixels.of(tensors, shown)
 
     def _blank_tiles(self, tensors: dict[str, Tensor]) -> tuple[Tensor, list[int], Tensor]:
-        """One mark a patch, [tiles, patches, 1]; tiles an image; and the image sizes."""
-        counts = [self._tiles(size) for size in tensors["image_sizes"]]
+        """One mark a patch, [tiles, patches, 1]; tiles an image, the base view
+        included; and the image sizes."""
+        config = self.model.config
+        shapes, side = config.image_grid_pinpoints, config.vision_config.image_size
+        counts = [
+            int(image_size_to_num_patches(size, shapes, side)) for size in tensors["image_sizes"]
+        ]
         marks = torch.ones(sum(counts), self._side**2, 1, device=self.device)
         return marks, counts, tensors["image_sizes"]
-
-    def _tiles(self, size: Tensor) -> int:
-        """Sub-images of a picture, the base view included."""
-        config = self.model.config
-        return int(
-            image_size_to_num_patches(
-                image_size=size,
-                grid_pinpoints=config.image_grid_pinpoints,
-                patch_size=config.vision_config.image_size,
-            )
-        )
 
     def _pack(
         self, tiles: tuple[Tensor, list[int], Tensor], newline: Tensor | None = None

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -151,10 +150,12 @@ def patches_of(processor: Any, image: Image.Image, device: torch.device) -> tupl
         columns of patches.
     """
     side, unit = processor.patch_size, processor.merge_size
-    shown = _levels(processor, image)
-    H, W, C = shown.shape
-    rows, columns = H // side, W // side
-    seen = torch.from_numpy(shown).to(device)
+    least, most = (processor.size[edge] for edge in EDGES)
+    H, W = smart_resize(image.height, image.width, side * unit, least, most)
+    if image.size != (W, H):
+        image = image.resize((W, H), processor.resample)
+    rows, columns, C = H // side, W // side, CHANNELS
+    seen = torch.from_numpy(np.array(image)).to(device)
     cells = seen.view(rows // unit, unit, side, columns // unit, unit, side, C)
     levels = cells.permute(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, C, -1)
     first = LEVELS * torch.arange(C, dtype=torch.int32, device=device)[:, None]
@@ -172,12 +173,3 @@ def numbers_of(processor: Any) -> Tensor:
     if processor.do_normalize:
         levels = processor.normalize(levels, processor.image_mean, processor.image_std)
     return torch.from_numpy(np.asarray(levels, dtype=np.float32)).flatten()
-
-
-def _levels(processor: Any, image: Image.Image) -> NDArray[np.uint8]:
-    """[H, W, C] of a picture at a size of whole units of patches."""
-    unit, least, most = processor.patch_size * processor.merge_size, *map(processor.size.get, EDGES)
-    height, width = smart_resize(image.height, image.width, unit, least, most)
-    if image.size != (width, height):
-        image = image.resize((width, height), processor.resample)
-    return np.array(image)

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rotatek import Settings, errors
-from rotatek.evaluation.tables import from_file
+from rotatek import errors
 from rotatek.inputs.images import open_image
 from rotatek.inputs.messages import PICTURE, Message, ToolCall
 from rotatek.inputs.request import (
@@ -29,7 +28,6 @@ from rotatek.inputs.request import (
     make_request,
 )
 from rotatek.inputs.text_files import as_json, decoded, lines_of, parsed
-from rotatek.server.api_keys import keys_of
 from tests.fixtures import Picture
 from tests.tiny import QWEN_TEMPLATE, tiny_qwen
 
@@ -458,13 +456,3 @@ def test_json_lines_come_back_from_every_encoding_and_line_end(
     assert found == values
     numbers = [line.number for line in lines_of(decoded(data, "The file"))]
     assert numbers == list(range(2, 2 + len(values)))
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_every_reader_takes_every_encoding(encoding: str, tmp_path: Path) -> None:
-    keys, path = ["first-key-of-all-0", "second-key-of-all-0"], tmp_path / "given"
-    for end in ENDS:
-        path.write_bytes(end.join([*keys, ""]).encode(encoding))
-        assert keys_of(path) == keys
-        path.write_bytes(end.join(["{", '"a": {"keep_channels": 0.5}', "}"]).encode(encoding))
-        assert from_file(path)["a"] == Settings.of(keep_channels=0.5)
