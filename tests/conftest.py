@@ -6,9 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from http.server import ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,20 +141,3 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> "list[RecordedGraph]":
     monkeypatch.setattr(question_graph, "GraphMemory", Memory)
     monkeypatch.setattr(step_graph, "capturable", lambda device: True)
     return made
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
-    """A small hub that the hub's own client talks to."""
-    from huggingface_hub import constants
-
-    from tests.hub import Hub
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    yield server
-    server.shutdown()
-    server.server_close()

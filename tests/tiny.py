@@ -16,8 +16,6 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
 from rotatek.models.families import FAMILIES
-from rotatek.models.llava import LlavaNext
-from rotatek.models.qwen import Qwen25VL
 
 POCKET = Path(__file__).parents[1] / "assets" / "pocket"
 
@@ -70,48 +68,57 @@ def scramble(model: hf.PreTrainedModel, seed: int) -> hf.PreTrainedModel:
 
 
 def finish(
-    family: str, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokenizerFast, images: Any
-) -> VisionLanguageModel:
+    family: str, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokenizerFast, images: Any,
+    seed: int = 0,
+) -> VisionLanguageModel:  # fmt: skip
     """A family's adapter over a network with random weights."""
     eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
     model.generation_config = hf.GenerationConfig(eos_token_id=eos, pad_token_id=0)
     adapter = FAMILIES[family].adapter
-    return adapter(prepare(scramble(model, 0)), tokenizer, images, f"tiny-{family}")
+    return adapter(prepare(scramble(model, seed)), tokenizer, images, f"tiny-{family}")
+
+
+def rope(**more: Any) -> dict[str, Any]:
+    """Sections of M-RoPE."""
+    sections = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    return {"rope_parameters": sections | more}
+
+
+def qwen_like(
+    kind: type, config: type, text: dict[str, Any], vision: dict[str, Any], seed: int = 0,
+    **more: Any,
+) -> VisionLanguageModel:  # fmt: skip
+    """A model of one of Qwen's families."""
+    special = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
+    tokenizer = byte_tokenizer([*special, "<|image_pad|>", "<|video_pad|>"], "<|im_end|>")
+    tokenizer.chat_template = QWEN_TEMPLATE
+    names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
+    ids = tokenizer.convert_tokens_to_ids([*special[2:], "<|image_pad|>", "<|video_pad|>"])
+    tower = {"depth": 3, "num_heads": 4, "patch_size": 14, "spatial_merge_size": 2} | vision
+    made = config(
+        text_config=text | {"vocab_size": len(tokenizer)}, vision_config=tower,
+        **dict(zip(names, ids, strict=True)), **more,
+    )  # fmt: skip
+    images = Qwen2VLImageProcessorPil(
+        patch_size=tower["patch_size"], merge_size=2,
+        size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448},
+    )  # fmt: skip
+    return finish(made.model_type, kind(made), tokenizer, images, seed)
 
 
 def tiny_qwen(seed: int = 0) -> VisionLanguageModel:
     """Qwen2.5-VL's structure: 7 query heads a kv head, M-RoPE sections, windowed vision blocks."""
-    special = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
-    tokenizer = byte_tokenizer([*special, "<|image_pad|>", "<|video_pad|>"], "<|im_end|>")
-    tokenizer.chat_template = QWEN_TEMPLATE
-    ids = dict(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
-    config = hf.Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer), "hidden_size": 14 * 32, "intermediate_size": 96,
-            "num_hidden_layers": 4, "num_attention_heads": 14, "num_key_value_heads": 2,
-            "max_position_embeddings": 4096, "tie_word_embeddings": True,
-            "rope_parameters": {
-                "rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]
-            },
-        },
-        vision_config={
-            "depth": 3, "hidden_size": 64, "num_heads": 4, "intermediate_size": 96,
-            "out_hidden_size": 14 * 32, "patch_size": 14, "spatial_merge_size": 2,
-            "window_size": 56, "fullatt_block_indexes": [0, 2],
-        },
-        image_token_id=tokenizer.convert_tokens_to_ids("<|image_pad|>"),
-        video_token_id=tokenizer.convert_tokens_to_ids("<|video_pad|>"),
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-        tie_word_embeddings=True,
-    )  # fmt: skip
-    torch.manual_seed(seed)
-    model = scramble(hf.Qwen2_5_VLForConditionalGeneration(config), seed)
-    model.generation_config = hf.GenerationConfig(eos_token_id=ids["<|im_end|>"])
-    images = Qwen2VLImageProcessorPil(
-        patch_size=14, merge_size=2, size={"shortest_edge": 56 * 56, "longest_edge": 448 * 448}
-    )
-    return Qwen25VL(prepare(model), tokenizer, images, "tiny-qwen")
+    text = {
+        "hidden_size": 14 * 32, "intermediate_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 4096,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 64, "intermediate_size": 96, "out_hidden_size": 14 * 32, "window_size": 56,
+        "fullatt_block_indexes": [0, 2],
+    }  # fmt: skip
+    kind, config = hf.Qwen2_5_VLForConditionalGeneration, hf.Qwen2_5_VLConfig
+    return qwen_like(kind, config, text | rope(), vision, seed, tie_word_embeddings=True)
 
 
 def tiny_llava(seed: int = 0) -> VisionLanguageModel:
@@ -132,31 +139,24 @@ def tiny_llava(seed: int = 0) -> VisionLanguageModel:
         image_grid_pinpoints=[[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]],
         vision_feature_layer=-2,
     )  # fmt: skip
-    torch.manual_seed(seed)
-    model = scramble(hf.LlavaNextForConditionalGeneration(config), seed)
-    eos = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    model.generation_config = hf.GenerationConfig(eos_token_id=eos)
     images = LlavaNextImageProcessorPil(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56},
         image_grid_pinpoints=config.image_grid_pinpoints, do_pad=True,
     )  # fmt: skip
-    return LlavaNext(prepare(model), tokenizer, images, "tiny-llava")
-
-
-def small_config(folder: Path, text: dict[str, Any], vision: dict[str, Any]) -> hf.Qwen2_5_VLConfig:
-    """An embedded model's configuration, of two layers in both halves and other sizes."""
-    found = json.loads((folder / "config.json").read_text())
-    layers = {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
-    found["text_config"] |= layers | text
-    found["vision_config"] |= {"depth": 2, "fullatt_block_indexes": [0, 1], "num_heads": 1}
-    found["vision_config"] |= {"hidden_size": 64, **vision}
-    return hf.Qwen2_5_VLConfig(**found)
+    torch.manual_seed(seed)  # of the embeddings that are no matrices
+    network = hf.LlavaNextForConditionalGeneration(config)
+    return finish("llava_next", network, tokenizer, images, seed)
 
 
 def save_small_pocket(folder: Path) -> None:
     """A random model of the pocket's class: two layers, real tokenizer and processor, in shards."""
+    found = json.loads((POCKET / "config.json").read_text())
+    found["text_config"] |= {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+    found["vision_config"] |= {
+        "depth": 2, "fullatt_block_indexes": [0, 1], "num_heads": 1, "hidden_size": 64
+    }  # fmt: skip
     torch.manual_seed(0)
-    model = hf.Qwen2_5_VLForConditionalGeneration(small_config(POCKET, {}, {})).bfloat16()
+    model = hf.Qwen2_5_VLForConditionalGeneration(hf.Qwen2_5_VLConfig(**found)).bfloat16()
     scramble(model, 0).bfloat16().save_pretrained(folder, max_shard_size="5MB")
     for path in (*POCKET.glob("*token*.json"), *POCKET.glob("*_config.json"), *POCKET.glob("*ja")):
         shutil.copy(path, folder)

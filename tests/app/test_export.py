@@ -1,28 +1,39 @@
-"""Exports: files, programs that give the same answer again, links; and the Results tab."""
+"""What is taken away: files, programs, links, results; settings as a form, text and columns."""
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import MappingProxyType
 
 import gradio as gr
+import numpy as np
 import plotly.graph_objects as go
 import pytest
+from PIL import Image
 
-from rotatek import RotateK, Sampling, Settings, open_image
+from rotatek import BASELINE, RotateK, Sampling, Settings, open_image
+from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
 from rotatek.evaluation.answers import Answer, append, begin
-from rotatek.evaluation.tables import UNCOMPRESSED
-from rotatek.methods.columns import titled
-from rotatek.page import export, results
+from rotatek.methods.channels import CHANNELS
+from rotatek.methods.columns import UNCOMPRESSED, title_of, titled
+from rotatek.page import export, results, settings
+from rotatek.page.ask import answers, card
 from rotatek.page.ask.answers import cards
-from rotatek.page.export import ExportEvents
+from rotatek.page.ask.widgets import add_ask
+from rotatek.page.binding import Widgets
+from rotatek.page.export import ExportEvents, decode, encode
+from rotatek.page.inspect.drawings import mask_frames
 from rotatek.page.page_context import PageContext
+from rotatek.page.settings import settings_of, values_of
 from rotatek.service.model_list import Model, load_examples
-from rotatek.service.run import Run
+from rotatek.service.run import Run, start
 from rotatek.service.service import Service
 from tests.fixtures import present
+from tests.plugins.own_methods import Loudest
 
 CHOSEN = Settings.of(tokens="fastv", keep_tokens=0.6, keep_channels=0.5)
 BEYOND = Settings.of(smaller=4)
@@ -93,8 +104,8 @@ def test_a_link_that_says_nothing_changes_nothing(pocket: PageContext, query: st
 
 # -- the Results tab: one figure and one table of a file of answers ----------------------------
 
-SETTINGS = {  # score of the follow-ups, bytes of 1,000
-    UNCOMPRESSED: (1.0, 1000), "RotateK, smaller 5": (0.75, 200),
+MEASURED = {  # score of the follow-ups, bytes of 1,000
+    "uncompressed": (1.0, 1000), "RotateK, smaller 5": (0.75, 200),
     "RotateK, channels .25": (0.5, 400), "SnapKV, tokens .4": (0.25, 450), "<b>": (0.0, 300),
 }  # fmt: skip
 
@@ -103,7 +114,7 @@ def answers_file(path: Path, models: tuple[str, ...] = ("tiny",)) -> Path:
     """Four follow-ups a setting and split, and first questions, which do not count."""
     rows = []
     for model in models:
-        for setting, (score, size) in SETTINGS.items():
+        for setting, (score, size) in MEASURED.items():
             for number in range(8):
                 turn, split = 1 + number % 2, ("easy", "hard")[number // 4]
                 right = turn == 2 and number // 2 < 4 * score
@@ -116,9 +127,9 @@ def answers_file(path: Path, models: tuple[str, ...] = ("tiny",)) -> Path:
 
 def test_follow_ups_are_drawn_and_listed(tmp_path: Path) -> None:
     found = results.read(answers_file(tmp_path / "answers.csv.gz", ("tiny", "other")))
-    assert list(found) == ["tiny", "other"] and len(found["tiny"]) == len(SETTINGS)
+    assert list(found) == ["tiny", "other"] and len(found["tiny"]) == len(MEASURED)
     assert {one.setting: one.score for one in found["tiny"]} == {
-        setting: score for setting, (score, _) in SETTINGS.items()
+        setting: score for setting, (score, _) in MEASURED.items()
     }
     drawing = results.figure(found["tiny"])
     go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)
@@ -127,7 +138,7 @@ def test_follow_ups_are_drawn_and_listed(tmp_path: Path) -> None:
     assert lines == {RotateK.label: [75.0], "SnapKV": [25.0], "<b>": [0.0]}
     assert drawing.figure.layout["shapes"][0]["y0"] == 100.0
     listed = results.table(found["tiny"])
-    assert listed.count("<tr>") == 1 + len(SETTINGS)
+    assert listed.count("<tr>") == 1 + len(MEASURED)
     assert "<b>" not in listed and "&lt;b&gt;" in listed
     assert "<td>20 %</td>" in listed and "75.0 % (" in listed
 
@@ -137,3 +148,100 @@ def test_without_a_file_the_tab_says_how_to_make_one(tmp_path: Path) -> None:
         results.results_part(tmp_path / "none.csv.gz", tab)
     words = [str(block.value) for block in page.blocks.values() if isinstance(block, gr.HTML)]
     assert any(results.MISSING in one for one in words)
+
+
+# -- settings as a form, as short text and as columns; where answers part ----------------------
+
+SETTINGS = [
+    Settings(),
+    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
+    Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think", keep_channels=0.5),
+    Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
+    Settings.of(weighting="none", keep_channels=0.1),
+]
+
+
+@pytest.mark.parametrize("chosen", SETTINGS, ids=encode)
+def test_settings_survive_widgets_and_text(chosen: Settings) -> None:
+    assert settings_of(values_of(chosen)) == chosen
+    assert decode(encode(chosen)) == chosen
+
+
+def test_columns_have_titles_of_their_own() -> None:
+    chosen = Settings.of(tokens="fastv", keep_tokens=0.4)
+    narrower = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1)
+    narrowest = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1, weighting="none")
+    columns = titled(chosen, [chosen, narrower, narrowest, BASELINE])
+    assert list(columns) == [
+        UNCOMPRESSED, "FastV + RotateK", "FastV + RotateK, 22 %", "FastV + RotateK, 2"
+    ]  # fmt: skip
+    assert list(titled(BASELINE, [])) == [UNCOMPRESSED]
+    assert title_of(Settings.of(smaller=8)).startswith("RotateK (8 times smaller")
+
+
+def test_every_column_has_its_place(service: Service, image: Image.Image) -> None:
+    """Also where the second one drops nothing, and with further ones."""
+    for chosen, others in ((SETTINGS[1], ["think"]), (BASELINE, [])):
+        columns = settings.columns_of(chosen, 8, others)
+        *_, run = service.ask("tiny", image, "Which?", columns, 4)
+        shown = answers.cards(run, on_cpu=True)
+        places = [place for place, html in shown.items() if "<article" in html]
+        own = [] if chosen.is_baseline else ["card_1"]
+        assert places == ["card_0", *own, "card_2", *(["further"] if others else [])]
+        assert "8 times smaller" in shown["card_2"]
+
+
+def test_where_answers_part_and_how_close_they_stay(image: Image.Image) -> None:
+    run = start(titled(Settings(), []), np.asarray(image), "?")
+    first, own = run.columns.values()
+
+    def say(title: str, words: list[tuple[str, float, str, float]]) -> None:
+        for at, (word, share, other, rest) in enumerate(words):
+            likely = [Likely(w, w.encode(), math.log(p)) for w, p in ((word, share), (other, rest))]
+            told = first.pieces[at : at + 1] != [word] and title == own.title
+            run.take(Token(title, at, at, word, 1.0, told, 0.5, share, (likely[0], *likely)))
+
+    say(first.title, [("a", 0.9, "x", 0.1), ("<b>", 0.61, "c", 0.3)])
+    say(own.title, [("a", 0.55, "x", 0.45)])
+    assert card.place(own, first) == (1, True)  # it ends early
+    own.tokens = []
+    say(own.title, [("a", 0.55, "x", 0.45), ("<b>", 0.9, "c", 0.1)])
+    assert card.place(own, first) == (0, False)
+    assert "closest at token 1: .55 against .45" in card.parting(own, first)
+    own.tokens = []
+    say(own.title, [("a", 0.9, "x", 0.1), ("c", 0.44, "<b>", 0.3)])
+    html = card.parting(own, first)
+    assert "Parts at token 2: <b>&lt;b&gt;</b> (.61) there, <b>c</b> (.44) here" in html
+    assert html.count("data-token") == 2 and "<b>x</b> (.10)" in html
+    assert "in 50 % of places; logit KL 0.5 nats a token" in card.reading(own)
+
+
+# -- a method that another package adds has its controls, and its text -------------------------
+
+
+@pytest.fixture
+def loudest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered as by an entry point, for one test."""
+    more = dict(CHANNELS.all) | {Loudest.name: Loudest}
+    monkeypatch.setitem(vars(CHANNELS), "all", MappingProxyType(more))
+
+
+@pytest.mark.usefixtures("loudest")
+def test_its_options_have_controls_while_it_is_chosen(service: Service) -> None:
+    made = Widgets()
+    with gr.Blocks():
+        add_ask(made, PageContext(service))
+    assert ("Loudest channels", "loudest") in made["channels"].choices
+    assert ("Loudest channels", "loudest") in made["others"].choices
+    assert isinstance(made["loudness_norm"], gr.Dropdown) and not made["loudness_norm"].visible
+    shown = settings.choose_methods("none", "loudest")
+    assert {key for key, update in shown.items() if update["visible"]} == {"loudness_norm"}
+    assert shown.keys() <= made.keys() and "mask-loudest" in mask_frames()
+
+
+@pytest.mark.usefixtures("loudest")
+def test_what_it_is_set_to_survives_form_and_link() -> None:
+    chosen = Settings(channels=Loudest(keep=0.25, norm="one"))
+    form = values_of(chosen)
+    assert (form["keep_channels"], form["loudness_norm"]) == (0.75, "one")
+    assert settings_of(form) == chosen == decode(encode(chosen))

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import pytest
 from PIL import Image
 from transformers.cache_utils import DynamicCache
 
-from rotatek import Engine, Settings, SparK, errors, make_request
+from rotatek import Engine, Settings, errors, make_request
 from rotatek.engine.decode import prefill
 from rotatek.errors import SettingError
 from rotatek.inspect import trace_analysis
@@ -24,7 +23,6 @@ from rotatek.methods.columns import titled
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect import drawings, events, widgets
 from rotatek.page.inspect.heads import HeadEvents, choose_head
-from rotatek.page.inspect.heads import summary as heads_summary
 from rotatek.page.page_context import PageContext
 from rotatek.page.plot_transport import packed, packed_array
 from rotatek.page.settings import columns_of, values_of
@@ -133,15 +131,6 @@ def test_the_picture_travels_once_and_later_figures_name_it(run: Run) -> None:
     assert json.loads(later)["pictures"] == {} and len(later) < 400_000
 
 
-def test_the_chosen_method_s_own_options_are_drawn(run: Run) -> None:
-    view = present(events.view_of(run, (0, 0, 0), form(channels="spark", recovery="mean")))
-    spark = view.methods["spark"]
-    assert isinstance(spark, SparK) and spark.recovery == "mean" and view.chosen.name == "spark"
-    assert view.method == CHANNELS.default().with_keep(0.5) and view.k == 16
-    whole = present(events.view_of(run, (0, 0, 0), form(channels="full")))
-    assert whole.method == view.method  # the rotation, as its own widgets have it
-
-
 def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: Run) -> None:
     fresh, events_ = replace(run, memory={}), HeadEvents(PageContext(service))
     for shown in events_.measure(fresh, "damage", 0, 0, session="me", **form()):
@@ -156,15 +145,6 @@ def test_measuring_is_stopped_and_refused_in_a_sentence(service: Service, run: R
     far = service_of(Elsewhere(vlm))
     *_, last = Asked(HeadEvents(PageContext(far)), fresh).measure()
     assert errors.DamageElsewhere.sentence in last["damage_said"]
-
-
-def test_one_sentence_says_who_did_it() -> None:
-    damage = np.array([[0.3, np.nan], [0.1, 0.6], [0.0, 0.0]])
-    said = heads_summary(damage, 8)
-    assert "2 of 5 heads carry 90 % of the damage" in said and "0.6 nats a token at most" in said
-    order = re.findall(r'data-head="(\d,\d)"', said)
-    assert order == ["1,1", "0,0", "1,0"]
-    assert "No head does harm by itself" in heads_summary(np.full((2, 2), 1e-9), 8)
 
 
 def test_chosen_heads_make_a_column() -> None:

@@ -1,15 +1,12 @@
-"""Every door doubts an answer as the page does: a photograph, a document, and no picture."""
+"""Doors doubt an answer as the page does: a photograph, a document, and no picture."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from rotatek import Engine, Settings, models, open_image
-from rotatek.cli import main as command
+from rotatek import Engine, Settings, open_image
 from rotatek.engine.events import Finished
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo, doubt
 from rotatek.methods.columns import titled
@@ -69,19 +66,6 @@ def test_the_api_doubts_as_the_page_does(engine: Engine, address: str) -> None:
         assert ask(client, [user("Who are you?")], **given).rotatek["doubt"] == TEXT_NOTE
     with client_of(address) as client:
         assert ask(client, asked(picture), max_tokens=2).rotatek["doubt"] is None
-
-
-def test_the_command_line_doubts_as_the_page_does(
-    engine: Engine, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "load", lambda *_, **__: engine.vlm)
-    PICTURES["photo"].save(tmp_path / "photo.png")
-    for words in ([], ["--json"]):
-        assert command.main(["ask", str(tmp_path / "photo.png"), QUESTION, *words]) == 0
-        out, err = capsys.readouterr()
-        assert words or err.strip() == PHOTO_NOTE
-    told = json.loads(out)
-    assert told["doubt"] == page_says("photo", told["answer"], told["confidence"]) == PHOTO_NOTE
 
 
 def test_landscapes_are_photographs_and_documents_are_not() -> None:

@@ -13,12 +13,12 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from PIL import Image
 
-from rotatek import BASELINE, Sampling, Settings, errors
+from rotatek import Sampling, Settings, errors
 from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_messages, shaped
 from rotatek.inputs.request import MAX_IMAGES
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat import file_of
-from rotatek.server.chat_request import MOST_STOPS, Call, Size, read_call
+from rotatek.server.chat_request import MOST_STOPS, Call, read_call
 from rotatek.server.fields import MOST_ANSWERS
 from rotatek.server.reply import StopText
 from tests.server.conftest import asked, formed, image, said, text, uri, user
@@ -50,16 +50,6 @@ def test_a_call_is_read() -> None:
     assert plain.settings == USUAL and not plain.stream and plain.length == 256
     assert read(max_tokens=10**12).length == read(max_tokens=16384).length
     assert read(max_tokens=7.0, max_completion_tokens=9).length == 9
-
-
-def test_a_method_that_is_named_has_its_own_defaults() -> None:
-    assert read(rotatek={"tokens": "none", "channels": "full"}).settings == BASELINE
-    chosen = Settings.of(channels="think", tokens="fastv", keep_tokens=0.6)
-    assert read(rotatek={"channels": "think"}).settings == chosen
-    texts = [user("What?")]
-    assert read(texts, Settings(), rotatek={"smaller": 4}).ignored == ("rotatek",)
-    with pytest.raises(errors.SettingError):
-        read(texts, Settings(), rotatek={"keep_tokens": 0.5})
 
 
 def test_how_tokens_are_chosen() -> None:
@@ -139,18 +129,6 @@ def test_what_a_template_has_no_place_for_becomes_text() -> None:
     assert shaped(late, Form("first"))[2] == Message("user", ("A\nB",))
     shown = shaped([Message("system", ("Such:", PICTURE)), *turns], Form("anywhere"))
     assert shown[0] == Message("user", ("Such:", PICTURE, PICTURE, "Look it up."))
-
-
-def test_detail_and_pixels() -> None:
-    both = [user(image(ADDRESS, detail="low"), image(ADDRESS, detail="high"), text("?"))]
-    call = read(both, Settings(), rotatek={"max_pixels": 90_000, "keep_channels": 0.5})
-    assert call.sizes == (Size(True, None, 90_000), Size(False, None, 90_000))
-    assert call.settings == Settings.of(keep_channels=0.5) and len(set(call.pictures)) == 2
-    plain = read().pictures
-    for detail in ("auto", "high", None):
-        assert read([user(text("What is it?"), image(ADDRESS, detail=detail))]).pictures == plain
-    sized = read(rotatek={"min_pixels": 9000})
-    assert sized.pictures != plain and sized.settings == USUAL
 
 
 def test_tools_are_told_or_named() -> None:
@@ -344,18 +322,6 @@ WAYS: Final = [
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: repr(way[:30]))
 def test_a_picture_is_read_by_its_content(way: str) -> None:
     assert file_of({"url": way}) == file_of(way) == PNG
-
-
-@pytest.mark.parametrize("data", ["!!", "AAAAA", "AA=A", PLAIN[:-9] + "é" + PLAIN[-8:], "\udce9"])
-def test_what_is_no_base64_is_refused_in_a_sentence(data: str) -> None:
-    with pytest.raises(errors.ImageDamaged, match="base64 cannot be read"):
-        file_of({"url": f"data:image/png;base64,{data}"})
-
-
-@pytest.mark.parametrize("address", ["", "http://x/a.png", "data:", None, {"url": 1}], ids=str)
-def test_nothing_is_fetched(address: object) -> None:
-    with pytest.raises(errors.ImageNotData):
-        file_of(address)
 
 
 def test_a_file_is_bounded_before_and_after() -> None:

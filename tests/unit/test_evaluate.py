@@ -220,13 +220,6 @@ def test_a_run_goes_on_where_it_stopped(
     assert len(read(path)) == len(set(read(path))) == 18
 
 
-def test_parts_share_the_pictures(model: VisionLanguageModel, suite: Suite, tmp_path: Path) -> None:
-    asked = Run(engine_for(model, suite), suite, SETTINGS, tmp_path / "answers.csv.gz")
-    parts = [asked.missing((number, 2)) for number in range(2)]
-    assert [[*owed] for owed in parts] == [["a.png", "c.png"], ["b.png"]]
-    assert all(names == [*SETTINGS] for owed in parts for names in owed.values())
-
-
 def test_divergences_are_those_of_a_loop_over_single_tokens(
     model: VisionLanguageModel, suite: Suite
 ) -> None:

@@ -24,8 +24,7 @@ from rotatek.models.generic import Generic
 from rotatek.models.loading import card_line
 from rotatek.models.memory import weight_bytes
 from tests.families import EVERY, real_processor, save_known, save_unknown, tiny_pixtral
-from tests.fixtures import Picture, inputs_of
-from tests.greedy import decode
+from tests.fixtures import Picture, decode, inputs_of
 
 # transformers 5.17's processor of InternVL counts tiles in a way that NumPy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")

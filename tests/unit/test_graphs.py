@@ -19,7 +19,7 @@ from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.scope import with_cache
 from rotatek.bridge.state_layers import key_layers
-from rotatek.cache import pieces, prefill_layer, question_graph, step_graph
+from rotatek.cache import prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.engine.decode import feed
 from rotatek.engine.side_by_side import SideBySide
@@ -252,30 +252,6 @@ def test_every_family_is_replayed_or_launched(
     recorded.clear()
     check_same(vlm, [cache], words(13, 1))
     assert bool(recorded) == cache.only_grows
-
-
-def test_what_reads_the_length_of_a_cache_is_not_captured(
-    vlm: VisionLanguageModel, picture: fixtures.Picture, recorded: list[RecordedGraph]
-) -> None:
-    """As models do that scale their queries by the position in the cache."""
-    (cache,) = read(vlm, Settings.of(smaller=8), picture(90, 120, seed=1))
-    norm, inner = vlm.model.get_decoder().layers[1].input_layernorm, pieces._Layer
-    lengths: list[int] = []
-    told = inner.get_mask_sizes
-
-    def spy(layer: Any, length: int) -> tuple[int, int]:
-        lengths.append(layer.logical)
-        return told(layer, length)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inner, "get_mask_sizes", spy)
-        plain = type(norm).forward
-        scaled = lambda one, x: plain(one, x) * (1 + (lengths or [0])[-1])  # noqa: E731
-        patch.setattr(type(norm), "forward", scaled)
-        recorded.clear()
-        position = cache.notes.next_position
-        feed(vlm, words(20, 1), position, cache.fork())
-    assert lengths and not recorded
 
 
 def test_what_is_watched_or_stopped_is_as_ever(

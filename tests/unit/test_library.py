@@ -51,7 +51,7 @@ def test_what_cannot_work_is_refused(qwen: VisionLanguageModel, picture: Picture
 
 
 def test_vision_ids_are_never_said(qwen: VisionLanguageModel, picture: Picture) -> None:
-    from tests.greedy import decode
+    from tests.fixtures import decode
 
     embedded = qwen.embed(_prompt(qwen, picture))
     logits = torch.zeros(1, qwen.model.config.get_text_config().vocab_size)

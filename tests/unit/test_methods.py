@@ -22,8 +22,7 @@ from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel
 from tests import golden
-from tests.fixtures import Picture, collate, half
-from tests.greedy import decode
+from tests.fixtures import Picture, collate, decode, half
 from tests.kernels.cases import misaligned
 from tests.tiny import TINY
 

@@ -24,7 +24,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny model in place of a loaded one; everything else is the real command."""
     from rotatek import models
 
-    kept = {"pocket": tiny_qwen(), "tiny-qwen": tiny_qwen(), "other": tiny_llava()}
+    kept = {"pocket": tiny_qwen(), "tiny-qwen2_5_vl": tiny_qwen(), "other": tiny_llava()}
     monkeypatch.setattr(models, "load", lambda name, device=None: kept[name])
 
 

@@ -26,8 +26,7 @@ from rotatek.methods.rotation import load_bases
 from rotatek.methods.tokens import TOKENS
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import EVERY, tiny_gemma3
-from tests.fixtures import Picture, collate, half
-from tests.greedy import decode
+from tests.fixtures import Picture, collate, decode, half
 from tests.tiny import tiny_llava, tiny_qwen
 from tests.unit.test_methods import VARIANTS
 

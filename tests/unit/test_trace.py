@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from kernels.reference import Narrow, Text, attend_reference, project_query
+from kernels.reference import Narrow, project_query
 from rotatek import BASELINE, Engine, FastV, KeepAll, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.attention import watched
 from rotatek.engine.conversation import Conversation
@@ -18,13 +18,12 @@ from rotatek.engine.events import Event, Finished, Token
 from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis
-from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder, weights
+from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder
 from rotatek.inspect.trace import Trace, TraceRecorder
 from rotatek.methods.channels import CHANNELS, ChannelMethod, SparK
 from rotatek.methods.channels.what_if import WhatIf
 from tests.families import EVERY
-from tests.fixtures import Picture, present, tokens_of
-from tests.greedy import decode
+from tests.fixtures import Picture, decode, present, tokens_of
 from tests.tiny import tiny_qwen
 
 D = 32  # of the tiny model's heads
@@ -102,20 +101,6 @@ def test_answer_queries_give_the_attention_that_decoding_had(engine: Engine) -> 
 
 def finished(events: list[Event]) -> dict[str, Finished]:
     return {event.column: event for event in events if isinstance(event, Finished)}
-
-
-def test_weights_are_those_of_the_attention() -> None:
-    """Values that name their token turn the attention's output into its weights."""
-    torch.manual_seed(0)
-    d, text, visual = 16, 4, 9
-    keys, queries = torch.randn(1, 2, visual + text, d), torch.randn(1, 4, 3, d)
-    names = torch.eye(d)[None, None, : visual + text].expand(1, 2, -1, -1)
-    parts = [(part[:, :, :visual], part[:, :, visual:]) for part in (keys, names)]
-    seen = Narrow(parts[0][0], parts[1][0])
-    others = Text(parts[0][1], parts[1][1])
-    found = weights(queries[0], seen, others, steps=(0, 1, 2), fed=2)
-    expected = attend_reference(queries, seen, others, d**-0.5)[0, :, :, :visual].mean(0)
-    assert np.allclose(found, expected.numpy(), atol=1e-6)
 
 
 def rows(seen: AnswerAttention | None) -> NDArray[np.float64]:

@@ -18,9 +18,8 @@ from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.decode import prefill
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
-from tests.fixtures import Picture, collate, inputs_of
+from tests.fixtures import Picture, collate, decode, inputs_of
 from tests.fixtures import tokens_of as ids
-from tests.greedy import decode
 from tests.recorded import RecordedGraph
 
 QUESTION = "What is the total?"
