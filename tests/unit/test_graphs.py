@@ -22,10 +22,10 @@ from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.engine.decode import feed
-from rotatek.engine.side_by_side import SideBySide
 from rotatek.errors import Stopped
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.models import VisionLanguageModel
+from rotatek.pictures.asking import SideBySide
 from rotatek.pictures.reading import PictureReader
 from tests import fixtures
 from tests.families import EVERY
