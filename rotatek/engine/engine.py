@@ -441,7 +441,7 @@ class Engine:
         """Tokens and figures of columns that have read a question, except those whose prefill was
         stopped: each one's first token, then its size once it is compressed, and the rest."""
         ready = [column.row for column in columns if column.row is not None]
-        number = self.scheduler.request()
+        number = next(self.scheduler.requests)
         for row in ready:
             row.request = number
             row.first = None if row is columns[0].row else columns[0].row

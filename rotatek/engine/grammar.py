@@ -4,7 +4,6 @@ White space is bounded: one space at most between two pieces of JSON, so that no
 with it to its end.
 """
 
-import threading
 from typing import Any, Final
 
 import numpy as np
@@ -61,46 +60,28 @@ def compiled(schema: str, *, lenient: bool = False) -> str:
     return str(grammar)
 
 
-class Grammars:
-    """What one model's tokens spell, for grammars; made when the first one comes.
+def spelt(vlm: VisionLanguageModel) -> Any:
+    """What a model's tokens spell, for `Matcher`.
 
-    Args:
-        vlm: whose tokenizer and ends of answers count.
-        lock: held while the tokenizer is read.
+    Raises:
+        SchemasNotInstalled: where the library is not there.
     """
-
-    def __init__(self, vlm: VisionLanguageModel, lock: threading.Lock) -> None:
-        self.vlm, self._lock = vlm, lock
-        self._tokenizer: Any = None
-
-    def matcher(self, grammar: str) -> "Matcher":
-        """A grammar's beginning.
-
-        Raises:
-            SchemasNotInstalled: where the library is not there.
-            SchemaBroken: where the grammar is too large for it.
-        """
-        library = _library()
-        with self._lock:
-            if self._tokenizer is None:
-                self._tokenizer = library.hf.from_tokenizer(
-                    self.vlm.tokenizer, eos_token=sorted(self.vlm.stop_ids)
-                )
-        return Matcher(library.LLMatcher(self._tokenizer, grammar, log_level=0))
+    return _library().hf.from_tokenizer(vlm.tokenizer, eos_token=sorted(vlm.stop_ids))
 
 
 class Matcher:
     """One answer on its way through a grammar.
 
     Args:
-        matcher: of llguidance.
+        tokens: of `spelt`.
+        grammar: of `compiled`.
 
     Raises:
-        SchemaBroken: where it cannot be followed.
+        SchemaBroken: where it cannot be followed, or is too large for the library.
     """
 
-    def __init__(self, matcher: Any) -> None:
-        self._matcher = matcher
+    def __init__(self, tokens: Any, grammar: str) -> None:
+        self._matcher = _library().LLMatcher(tokens, grammar, log_level=0)
         self._check()
 
     def allowed(self, vocabulary: int, device: torch.device) -> Tensor:

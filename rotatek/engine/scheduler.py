@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import torch
@@ -88,7 +89,7 @@ class Scheduler:
         self._told = threading.Condition()
         self._leading = False
         self._batch: RunningBatch | None = None
-        self._requests = 0
+        self.requests = count(1)  # a number for each request's rows
         self.batch_bytes = 0  # that the running batch holds, as it was when a row last came or went
         self._step_s = self._stepped = 0.0  # how long a usual one takes; when the last was over
         self._pending: PendingStep | None = None  # a step that was launched and not yet waited for
@@ -120,12 +121,6 @@ class Scheduler:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""
         own = max(LEAST_S.get(self.device.type, 0.0), SHARE * self._step_s)
         return own if self._pending is None else own + self._step_s
-
-    def request(self) -> int:
-        """A number for a request's rows."""
-        with self._told:
-            self._requests += 1
-            return self._requests
 
     def start(self, sequences: list[Sequence]) -> None:
         """Choose the first tokens of filled caches, which are ready at once."""
@@ -187,9 +182,7 @@ class Scheduler:
             return
         with self._turns:
             self._land()
-            self._remove(sequences, restore)
-            for sequence in sequences:
-                sequence.end()
+            self._end(sequences, restore)
 
     @property
     def running(self) -> int:
@@ -279,7 +272,8 @@ class Scheduler:
 
     def _launch(self) -> None:
         """Begin a step of all rows; failures are the rows', not the leader's."""
-        self._end([s for s in self._rows if s.stop is not None and s.stop.is_set()])
+        stopped = [s for s in self._rows if s.stop is not None and s.stop.is_set()]
+        self._end(stopped, restore=True)
         batch = self._batch
         if batch is None:
             return
@@ -315,11 +309,12 @@ class Scheduler:
         self.counters.steps += 1
         self._hand_out(pending.sequences, picks)
 
-    def _end(self, stopped: list[Sequence]) -> None:
-        """Rows whose visitors have stopped."""
-        self._remove(stopped, restore=True)
-        for sequence in stopped:
-            sequence.end()
+    def _end(self, sequences: list[Sequence], restore: bool) -> None:
+        """Rows end early; what their callers have not taken is forgotten."""
+        self._remove(sequences, restore)
+        for sequence in sequences:
+            sequence.ended = True
+            del sequence.picks[sequence.taken :]
 
     def _forward(self, batch: RunningBatch, counters: Any) -> PendingStep:
         """Feed every row's last token."""

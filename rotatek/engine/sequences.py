@@ -12,14 +12,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.engine.grammar import Grammars, Matcher
+from rotatek.engine import grammar
+from rotatek.engine.grammar import Matcher
 from rotatek.errors import SettingError
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.models import VisionLanguageModel
@@ -104,11 +105,6 @@ class Sequence:
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
-    def end(self) -> None:
-        """Nothing more comes, and what has not been taken is forgotten."""
-        self.ended = True
-        del self.picks[self.taken :]
-
     def adjust(self, logits: Tensor) -> None:
         """Penalties, biases and the schema on this row's logits [vocabulary], in place."""
         own = self.sampling
@@ -145,7 +141,8 @@ class TokenChoice:
     """
 
     def __init__(self, vlm: VisionLanguageModel, preparing: "threading.Lock | None" = None) -> None:
-        self.vlm, self._grammars = vlm, Grammars(vlm, preparing or threading.Lock())
+        self.vlm, self._preparing = vlm, preparing or threading.Lock()
+        self._spelt: Any = None  # what its tokens spell, once a schema needs it
         self._banned: Tensor | None = None  # tokens that may not be said
 
     def prepare(self, row: Sequence, prompt: Tensor, later: Iterable[int] = ()) -> None:
@@ -165,7 +162,9 @@ class TokenChoice:
         if unknown is not None:
             raise SettingError("logit_bias", f"about tokens below {count}", unknown)
         if own.grammar:
-            row.matcher = self._grammars.matcher(own.grammar)
+            with self._preparing:
+                self._spelt = self._spelt or grammar.spelt(self.vlm)
+            row.matcher = Matcher(self._spelt, own.grammar)
         if own.repetition_penalty != 1:
             row.read = frozenset([*prompt.unique().tolist(), *later])
 

@@ -265,7 +265,7 @@ class Asker:
     ) -> None:
         """Put rows that have read the question into `rows`, by their pictures' names: all in one
         pass, or one by one where that fails. Why some cannot goes into `failed`."""
-        number = self.engine.scheduler.request()
+        number = next(self.engine.scheduler.requests)
         together = [name for name, cache in held.items() if SideBySide.fits(cache)]
         parts = [together] if together else []
         parts += [[name] for name in held if name not in together]
@@ -295,7 +295,7 @@ class Asker:
         """Rows of the running batch, whose copies of caches have read the question in one pass.
         Several caches are such that `SideBySide` fits; number: of the request, a new one if none.
         """
-        number = self.engine.scheduler.request() if number is None else number
+        number = next(self.engine.scheduler.requests) if number is None else number
         with torch.inference_mode():
             copies = [cache.fork(len(ids)) for cache in held]
             if self.opens:

@@ -17,6 +17,7 @@ from transformers.generation import logits_process as theirs
 from rotatek import BASELINE, Engine, Settings, errors
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
+from rotatek.engine import sequences
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.decode import prefill
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Stored, Token
@@ -329,7 +330,7 @@ def test_a_schema_that_breaks_ends_its_own_answer_only(
 ) -> None:
     engine, plain = Engine(qwen), asked(picture, 5, GREEDY, 20)
     alone = ids([*Engine(qwen).answer(plain, BASELINE)])
-    monkeypatch.setattr(engine.scheduler.choice._grammars, "matcher", lambda grammar: Breaks(3))
+    monkeypatch.setattr(sequences, "Matcher", lambda *_: Breaks(3))
     broken = asked(picture, 5, Sampling(temperature=1.0, seed=1, grammar="{}"), 20)
     whole, (*before, last) = at_once(
         [partial(lambda own: [*engine.answer(own, BASELINE)], own) for own in (plain, broken)]
