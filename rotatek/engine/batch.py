@@ -402,19 +402,16 @@ def _strip(cache: Cache) -> None:
     """Drop a cache's tensors, and keep its settings."""
     forget_states(cache)
     if not isinstance(cache, RotateKCache):
-        cache.layers[:] = [_empty_like(layer) for layer in cache.layers]
+        cache.layers[:] = [
+            layer if not isinstance(layer, CacheLayerMixin)
+            else DynamicSlidingWindowLayer(sliding_window=layer.sliding_window)
+            if layer.is_sliding
+            else DynamicLayer()
+            for layer in cache.layers
+        ]  # fmt: skip
         return
     for layer in key_layers(cache):
         layer.store = layer.text = None
-
-
-def _empty_like(plain: Any) -> Any:
-    """An empty layer of transformers' own, of a layer's kind."""
-    if not isinstance(plain, CacheLayerMixin):
-        return plain
-    if plain.is_sliding:
-        return DynamicSlidingWindowLayer(sliding_window=plain.sliding_window)
-    return DynamicLayer()
 
 
 def _refill(plain: Any, text: TextBuffer, logical: int) -> None:

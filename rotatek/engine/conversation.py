@@ -145,13 +145,18 @@ class Column:
         ids = [*(one.token_id for one in self.answer.tokens[start:]), pick.token]
         text, read = newly_said(vlm, ids, self.read - start)
         self.read = start + read
-        wanted = self.row is not None and self.row.sampling.top_logprobs is not None
+        likely: list[tuple[int, float]] = []
+        if self.row is not None and self.row.sampling.top_logprobs is not None:
+            own = math.log(pick.probability) if pick.probability else LEAST_LOG
+            likely = [(pick.token, own), *pick.top]
         event = Token(
             self.name, index, pick.token, text, pick.ms,
             divergent=compared and not (beside and there[index].token_id == pick.token),
             kl=pick.kl if alike else None,
             probability=pick.probability,
-            likely=_likely(vlm, pick) if wanted else (),
+            likely=tuple(
+                Likely(*spelling(vlm.tokenizer, one), max(log, LEAST_LOG)) for one, log in likely
+            ),
         )  # fmt: skip
         self.answer.take(event)
         return event
@@ -360,15 +365,6 @@ def feed_follow_up(vlm: VisionLanguageModel, column: Column, turn: Prompt) -> tu
     ids = torch.tensor([[*unread, *turn.ids[0].tolist()]], device=vlm.device)
     position = torch.tensor([column.position], device=vlm.device)
     return feed(vlm, ids, position, column.cache)
-
-
-def _likely(vlm: VisionLanguageModel, pick: SampledToken) -> tuple[Likely, ...]:
-    """The token that was chosen, then the likeliest ones."""
-    own = max(math.log(pick.probability), LEAST_LOG) if pick.probability else LEAST_LOG
-    return tuple(
-        Likely(*spelling(vlm.tokenizer, token), max(log, LEAST_LOG))
-        for token, log in ((pick.token, own), *pick.top)
-    )
 
 
 def text_of(vlm: VisionLanguageModel, tokens: list[int]) -> str:

@@ -47,7 +47,15 @@ def feed(
     """
     started = time.perf_counter()
     positions = _positions(vlm, tokens, position)
-    logits = _replayed(vlm, tokens, positions, cache)
+    logits, reason = None, None
+    try:
+        logits = vlm.questions.ask(vlm.model, tokens, positions, cache)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error) or type(error).__name__
+    if reason is not None:  # outside the handler: the error refers to what did not fit
+        vlm.questions.forget(reason)
     if logits is None:
         logits = _logits(vlm, tokens, positions, cache, 1)[:, -1].float()
         synchronise(vlm.device)
@@ -78,20 +86,6 @@ def _logits(
         **with_cache(vlm.model, cache),
     )
     return out.logits
-
-
-def _replayed(
-    vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache
-) -> Tensor | None:
-    """As `QuestionGraphs.ask`; None also where memory ran out. The graphs are freed then."""
-    try:
-        return vlm.questions.ask(vlm.model, tokens, positions, cache)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        reason = str(error) or type(error).__name__
-    vlm.questions.forget(reason)  # outside the handler: the error refers to what did not fit
-    return None
 
 
 @torch.inference_mode()

@@ -171,7 +171,7 @@ class Engine:
                 del prompt, looked  # a waiting request holds nothing
                 yield from map(Queued, lease.queued(stop))
                 prompt, looked = self._prompt(request, columns)
-            reused = looked.is_encoded
+            reused = bool(looked.seen)
             prefills = self._prefills(prompt, looked, columns, stop)
             running += self._columns(prefills, columns, trace)
             yield from self._prefill(prefills, running, request, prompt, reused, stop)

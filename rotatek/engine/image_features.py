@@ -36,11 +36,6 @@ class ImageFeatures:
     pixels: Pixels
     seen: dict[bool, Any] = field(default_factory=dict)
 
-    @property
-    def is_encoded(self) -> bool:
-        """Whether the vision tower has run."""
-        return bool(self.seen)
-
     def bytes(self) -> int:
         """Live bytes."""
         return storage_bytes(_tensors([*self.seen.values(), self.pixels.tensors.values()]))

@@ -67,13 +67,9 @@ def taken_apart(store: Store | None) -> StoreTensors:
     numbers = {"tokens": store.visual.tokens} if isinstance(store.visual, Packed) else {}
     tensors |= {f"{side}.{n}": t for side, each in planes.items() for n, t in each.own.items()}
     numbers |= {f"{side}.widest": each.widest for side, each in planes.items()}
-    flat = {name: tensors.pop(name) for side in planes for name in _flat_of(side)}
+    flat = {n: tensors.pop(n) for n in [f"{side}.{part}" for side in planes for part in _OF_PLANES]}
     tables = {name: tensors.pop(name) for name in dict.fromkeys(map(table_of, flat))}
     return StoreTensors(dict(sorted(tensors.items())), flat, tables, numbers)
-
-
-def _flat_of(side: str) -> list[str]:
-    return [f"{side}.{part}" for part in _OF_PLANES]
 
 
 def emptied(store: Store) -> Store:

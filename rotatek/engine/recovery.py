@@ -67,11 +67,12 @@ def tighter(request: Request) -> Request:
     A quarter of the pixels makes the vision tower, the prompt and the cache smaller in both
     families.
     """
-    images = tuple(_half(image) for image in request.images)
+    images = tuple(
+        image.resize(
+            (max(MIN_SIDE, image.width // 2), max(MIN_SIDE, image.height // 2)),
+            Image.Resampling.LANCZOS,
+        )
+        for image in request.images
+    )
     tokens = min(request.max_new_tokens, max(LEAST_TOKENS, request.max_new_tokens // 2))
     return replace(request, images=images, max_new_tokens=tokens)
-
-
-def _half(image: Image.Image) -> Image.Image:
-    size = max(MIN_SIDE, image.width // 2), max(MIN_SIDE, image.height // 2)
-    return image.resize(size, Image.Resampling.LANCZOS)

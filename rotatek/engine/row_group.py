@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Sequence
 import torch
 from torch import Tensor
 
-from rotatek.engine.pools import Copy, Pools, Shift, StoreTensors, launched_by, size_class
+from rotatek.engine.pools import Copy, Pools, Shift, launched_by, size_class
 from rotatek.engine.row_group_layer import (
     COARSE_SIZES,
     LayerRow,
@@ -91,18 +91,16 @@ class RowGroup:
             rows = max(rows, min(math.ceil(growth * rows), COARSE_SIZES[-1]))
         parts = [[piece.parts for piece in own] for own in alike]
         moved = int(self.pools.fit(parts, len(self.rows), max(self.size, room_for(rows, coarse))))
-        launched = self._launched(parts) if coarse else {}
+        launched: dict[str, int] = {}
+        if coarse:  # a graph is captured for all layers. The one with the widest head differs from
+            # picture to picture, but that head's width hardly does.
+            each = [one.numbers for own in parts for one in own]
+            launched = launched_by([*each, *(slots.launched for slots in self.slots)], 1)
         for index, slots in enumerate(self.slots):
             pieces = [own[index] for own in alike]
             text = max(piece.length for piece in pieces) + room
             moved += slots.fit(pieces, text, rows, coarse, launched)
         return moved
-
-    def _launched(self, caches: Sequence[Sequence[StoreTensors]]) -> dict[str, int]:
-        """Launch sizes for every layer, where a graph is captured for all of them. The layer with
-        the widest head differs from picture to picture, but that head's width hardly does."""
-        each = [parts.numbers for own in caches for parts in own]
-        return launched_by([*each, *(slots.launched for slots in self.slots)], 1)
 
     def add(
         self, own: Sequence[LayerRow], seen: Sequence[int], owner: Owner, steps: int
@@ -141,7 +139,8 @@ class RowGroup:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
         The group keeps its memory until its last row leaves."""
         kept = [i for i, row in enumerate(self.rows) if row and row.owner not in gone]
-        order = _holes_filled(kept)
+        movers = [place for place in kept if place >= len(kept)]  # the last rows fill the holes
+        order = [place if place in kept else movers.pop() for place in range(len(kept))]
         moves = [(new, old) for new, old in enumerate(order) if new != old]
         if moves:
             each = (t for slots in self.slots for t in slots.rows_of())
@@ -172,14 +171,6 @@ class RowGroup:
         for slots, marks in zip(self.slots, self._marks, strict=True):
             slots.mark(marks, width, static)
         return [*self.owners, *[None] * (width - len(self.rows))]
-
-
-def _holes_filled(kept: list[int]) -> list[int]:
-    """The remaining indices, moved as little as possible: the last rows fill the holes."""
-    count = len(kept)
-    movers = [place for place in kept if place >= count]
-    there = set(kept)
-    return [place if place in there else movers.pop() for place in range(count)]
 
 
 def _move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> None:
