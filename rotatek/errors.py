@@ -83,8 +83,6 @@ class QuestionNotText(UserError):
     """The question is not text. Type it as plain text and ask again."""
 class QuestionTooLong(UserError):
     """The question is longer than 2,000 characters. Shorten it and ask again."""
-class HistoryInvalid(UserError):
-    """The conversation so far cannot be read, or is too long. Start a new one."""
 class ControlTokens(UserError):
     """The question contains the model's own control tokens. Rephrase it and ask again."""
 class RequestTooLong(UserError):

@@ -13,7 +13,6 @@ from PIL import Image
 from rotatek import errors
 from rotatek.inputs.images import open_image
 from rotatek.inputs.messages import (
-    MAX_TEXT,
     PICTURE,
     Message,
     Part,
@@ -21,7 +20,6 @@ from rotatek.inputs.messages import (
     clean_messages,
     clean_text,
     is_visible,
-    merged,
 )
 from rotatek.inputs.sampling import GREEDY, Sampling
 
@@ -76,8 +74,6 @@ def make_request(
     images: Image.Image | Sequence[Image.Image],
     question: Asked,
     max_new_tokens: int = 64,
-    history: Sequence[tuple[Asked, str]] = (),
-    shown: Sequence[int] = (),
     *,
     sampling: Sampling = GREEDY,
 ) -> Request:
@@ -91,30 +87,18 @@ def make_request(
         images: one picture or several.
         question: cleaned by `clean_question`.
         max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
-        history: earlier (question, answer) turns about the same images, oldest first.
-        shown: how many of the pictures come with each turn; by default all that have no `PICTURE`
-            mark, with the first.
         sampling: how the answer's tokens are chosen; by default greedily.
 
     Raises:
         UserError: in a sentence that says what to change.
     """
     pictures = _pictures(images)
-    turns = [*_clean_history(history), (clean_question(question), None)]
-    own = [asked.count(PICTURE) if isinstance(asked, tuple) else None for asked, _ in turns]
-    later = [number or 0 for number in own[1:]]
-    parts = tuple(shown) or (len(pictures) - sum(later), *later)
-    if len(parts) != len(turns) or sum(parts) != len(pictures) or min(parts) < 0:
-        raise errors.HistoryInvalid
-    messages: list[Message] = []
-    for (asked, said), places, more in zip(turns, own, parts, strict=True):
-        if places not in (None, more):
-            raise errors.PlacesUnequal
-        text = asked if isinstance(asked, tuple) else ((PICTURE,) * more + (asked,))
-        messages.append(Message("user", text))
-        messages += [] if said is None else [Message("assistant", (said,))]
-    length = whole_tokens(max_new_tokens)
-    return Request(pictures, merged(messages), length, sampling=sampling)
+    asked = clean_question(question)
+    parts = asked if isinstance(asked, tuple) else (PICTURE,) * len(pictures) + (asked,)
+    if parts.count(PICTURE) != len(pictures):
+        raise errors.PlacesUnequal
+    messages = (Message("user", parts),)
+    return Request(pictures, messages, whole_tokens(max_new_tokens), sampling=sampling)
 
 
 def make_chat(
@@ -202,16 +186,3 @@ def clean_question(text: Asked) -> Asked:
     if len(text) > MAX_QUESTION:
         raise errors.QuestionTooLong
     return text
-
-
-def _clean_history(history: Sequence[tuple[Asked, str]]) -> list[tuple[Asked, str | None]]:
-    """Earlier turns, cleaned like questions; bounded in length."""
-    try:
-        turns = [(question, answer) for question, answer in history or ()]
-    except (TypeError, ValueError) as error:
-        raise errors.HistoryInvalid from error
-    if not all(isinstance(asked, str | tuple) and isinstance(said, str) for asked, said in turns):
-        raise errors.HistoryInvalid
-    if sum(len(said) for _, said in turns) > MAX_TEXT:
-        raise errors.HistoryInvalid
-    return [(clean_question(question), clean_text(answer)) for question, answer in turns]

@@ -42,19 +42,18 @@ def read_text(path: str | PathLike[str], what: str) -> str:
     return decoded(data, what)
 
 
-def decoded(data: bytes, what: str, errors: str = "strict") -> str:
+def decoded(data: bytes, what: str) -> str:
     r"""A text file's bytes as text, its lines ended by "\n".
 
     Args:
         data: as `read_text` reads them.
         what: how a refusal calls it.
-        errors: as of `bytes.decode`; "replace" for a file whose writer may have been cut short.
 
     Raises:
         UserError: where they are no such text.
     """
     try:
-        text = data.decode(json.detect_encoding(data), errors)
+        text = data.decode(json.detect_encoding(data))
     except UnicodeDecodeError as error:
         raise UserError(f"{what} cannot be read as text. Save it as UTF-8.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -76,11 +75,10 @@ def parsed(line: str) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def as_json(value: Any, spaced: bool = True) -> str:
+def as_json(value: Any) -> str:
     """`value` as one line of JSON that every file takes: half a character is escaped, and so is
-    what some programs take for a line's end. `spaced`: a space behind each comma and colon."""
-    separators = None if spaced else (",", ":")
-    text = json.dumps(value, ensure_ascii=False, separators=separators)
+    what some programs take for a line's end."""
+    text = json.dumps(value, ensure_ascii=False)
     return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -5,7 +5,6 @@ matrices (Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 
 load merges them with SmolLM2 into an ordinary checkpoint in the user's cache; later ones read that.
 """
 
-import errno
 import gzip
 import hashlib
 import json
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from rotatek.errors import StorageFull, UserError, WeightsDamaged, WeightsMissing
 from rotatek.models import smollm2
+from rotatek.models.download import FULL
 
 RECIPE: Final = "language.json"  # what marks such a folder: {"language", "sha256", "scale"}
 # Not "model*", so that transformers alone does not load half a model; shipped ones end in ".gz".
@@ -32,7 +32,6 @@ LANGUAGE: Final = "model.language_model."
 VISUAL: Final = "model.visual."
 DOWN, UP = "down", "up"  # the two factors, [r, in] and [out, r]
 STEP: Final = ".step"  # ends the name of an int8 matrix's steps, float16 [rows, 1]
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 DAMAGE: Final = (
     SafetensorError, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError,
     TypeError,

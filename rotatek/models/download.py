@@ -5,7 +5,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ GB: Final = 1_000_000_000
 WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
 UNWANTED: Final = ("*/*",)  # other formats are in folders of their own
 BYTES: Final = "huggingface_hub.snapshot_download"  # the hub's name of the bar of all bytes
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 SPARE: Final = 100_000_000  # bytes of the disk that a download leaves free
 
 
@@ -167,12 +168,20 @@ def refusal(error: BaseException, name: str) -> UserError:
     while link is not None and link not in links:
         links.append(link)
         link = link.__cause__ or link.__context__
-    for kinds, said in _SAID:
-        if any(isinstance(link, kinds) for link in links):
-            return said(name)
-    if any(isinstance(one, OSError) and one.errno in _FULL for one in links):
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(link, kinds) for link in links)
+
+    if has(GatedRepoError):
+        return ModelGated(
+            f"The model {name!r} is gated. Accept its terms on its page of the hub, then set "
+            "HF_TOKEN to a token of your account, or run `hf auth login`."
+        )
+    if has(RepositoryNotFoundError, RevisionNotFoundError, HFValidationError, OfflineModeIsEnabled):
+        return missing(name)
+    if any(isinstance(one, OSError) and one.errno in FULL for one in links):
         return StorageFull()
-    if any(isinstance(one, HTTPError | TimeoutError | ConnectionError) for one in links):
+    if has(HTTPError, TimeoutError, ConnectionError):
         return HubUnreachable(
             f"The hub cannot be reached, and {name!r} is not on this machine. Check the connection "
             "and try again, or give a folder that holds the model."
@@ -200,18 +209,3 @@ def incomplete(name: str) -> UserError:
         f"The files of {name!r} are damaged, or not all there: config.json, safetensors, the "
         "tokenizer's and the image processor's. Fetch them again."
     )
-
-
-def _gated(name: str) -> UserError:
-    return ModelGated(
-        f"The model {name!r} is gated. Accept its terms on its page of the hub, then set HF_TOKEN "
-        "to a token of your account, or run `hf auth login`."
-    )
-
-
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_SAID: Final[tuple[tuple[Any, Callable[[str], UserError]], ...]] = (
-    (GatedRepoError, _gated),
-    ((RepositoryNotFoundError, RevisionNotFoundError, HFValidationError), missing),
-    (OfflineModeIsEnabled, missing),
-)
