@@ -172,10 +172,12 @@ class Engine:
                 yield from map(Queued, lease.queued(stop))
                 prompt, looked = self._prompt(request, columns)
             reused = bool(looked.seen)
-            prefills = self._prefills(prompt, looked, columns, stop)
+            look = partial(self.pictures.look, looked, prompt)
+            turn = partial(self.scheduler.prefill, stop)
+            prefills = list(prefills_of(self.vlm, prompt, columns.values(), look, turn))
             running += self._columns(prefills, columns, trace)
             yield from self._prefill(prefills, running, request, prompt, reused, stop)
-            del prefills, looked  # rows go on from their caches alone
+            del prefills, looked, look  # rows go on from their caches alone
             whole = self.vlm.full_bytes(prompt.ids.shape[1] + request.max_new_tokens)
             lease.resize(len(running) * whole)  # until they are compressed
             yield from self._decode(running, prompt, lease)
@@ -250,10 +252,18 @@ class Engine:
         Raises:
             UserError: at once, for a question that is refused; the conversation is unchanged.
         """
-        question = clean_question(question)
-        turn = self._turn(conversation, question, whole_tokens(max_new_tokens))
-        stop = stop or self.flag()
-        return self._follow(conversation, turn, max_new_tokens, stop, sampling.seeded())
+        question, most = clean_question(question), whole_tokens(max_new_tokens)
+        if self._lost:
+            raise Restarting
+        if not conversation.is_open:
+            raise ConversationGone
+        with self.scheduler.preparing:
+            turn = turn_of(self.vlm, question)
+        limit, tokens = self.vlm.context(self.limits.max_prompt_tokens), turn.ids.shape[1] + most
+        full = limit is not None and conversation.tokens + tokens > limit
+        if full or conversation.turns >= self.limits.turns:
+            raise ConversationOver
+        return self._follow(conversation, turn, most, stop or self.flag(), sampling.seeded())
 
     def _follow(
         self,
@@ -286,21 +296,6 @@ class Engine:
                 conversation.close()
         if failed is not None:
             yield failed
-
-    def _turn(self, conversation: Conversation, question: str, max_new_tokens: int) -> Prompt:
-        """A follow-up question, if it and its answer fit the conversation."""
-        if self._lost:
-            raise Restarting
-        if not conversation.is_open:
-            raise ConversationGone
-        with self.scheduler.preparing:
-            turn = turn_of(self.vlm, question)
-        limit = self.vlm.context(self.limits.max_prompt_tokens)
-        tokens = turn.ids.shape[1] + max_new_tokens
-        full = limit is not None and conversation.tokens + tokens > limit
-        if full or conversation.turns >= self.limits.turns:
-            raise ConversationOver
-        return turn
 
     def flag(self) -> StopFlag:
         """A stop flag for one of this engine's answers."""
@@ -345,18 +340,6 @@ class Engine:
         with self.scheduler.preparing:
             prompt = self.vlm.prompt(request, self.limits.max_prompt_tokens, pixels)
         return prompt, warm or ImageFeatures(key, prompt.pixels)
-
-    def _prefills(
-        self,
-        prompt: Prompt,
-        looked: ImageFeatures,
-        columns: Mapping[str, Settings],
-        stop: StopFlag,
-    ) -> list[Prefill]:
-        """What has to be read for some columns, as the vision tower sees it."""
-        look = partial(self.pictures.look, looked, prompt)
-        turn = partial(self.scheduler.prefill, stop)
-        return list(prefills_of(self.vlm, prompt, columns.values(), look, turn))
 
     def _columns(
         self, prefills: list[Prefill], columns: Mapping[str, Settings], trace: bool
