@@ -226,21 +226,16 @@ class Scheduler:
             for sequence in rows:
                 sequence.failure = error.with_traceback(None)
                 release(sequence.cache)
-            self._drop(rows)
+            try:
+                self._batch.leave(rows)
+            except Exception as other:  # the device is lost for all
+                for sequence in self._rows:
+                    sequence.failure, sequence.joined = other, False
+                self._batch = None
         if not self._rows:
             self._batch = None
             self._steps.forget()
         self._weigh()
-
-    def _drop(self, rows: list[Sequence]) -> None:
-        """Remove rows unconditionally: where that fails too, the device is lost for all."""
-        assert self._batch is not None
-        try:
-            self._batch.leave(rows)
-        except Exception as error:
-            for sequence in self._rows:
-                sequence.failure, sequence.joined = error, False
-            self._batch = None
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -277,9 +272,15 @@ class Scheduler:
         batch = self._batch
         if batch is None:
             return
-        counters, failure = batch.counters(), None
+        counters, failure, rows = batch.counters(), None, batch.order
         try:
-            self._pending = self._forward(batch, counters)
+            fed = [(0, 0) if one is None else one.fed for one in rows]
+            tokens, position = torch.tensor(fed, device=self.device).T
+            usual = not self.graphs or batch.replays
+            with Stopwatch(self.device) as watch:
+                logits = decode.forward_one(self.vlm, tokens, position, batch)
+            places = [place for place, one in enumerate(rows) if one is not None]
+            self._pending = PendingStep(batch.owners, places, logits, counters, watch, usual)
         except BaseException as error:
             failure = error
         if failure is not None:
@@ -315,18 +316,6 @@ class Scheduler:
         for sequence in sequences:
             sequence.ended = True
             del sequence.picks[sequence.taken :]
-
-    def _forward(self, batch: RunningBatch, counters: Any) -> PendingStep:
-        """Feed every row's last token."""
-        rows = batch.order
-        fed = [(0, 0) if one is None else one.fed for one in rows]
-        tokens, position = torch.tensor(fed, device=self.device).T
-        usual = not self.graphs or batch.replays
-        with Stopwatch(self.device) as watch:
-            logits = decode.forward_one(self.vlm, tokens, position, batch)
-        places = [place for place, one in enumerate(rows) if one is not None]
-        sequences = [one for one in rows if one is not None]
-        return PendingStep(sequences, places, logits, counters, watch, usual)
 
     def _hand_out(self, sequences: list[Sequence], picks: list[SampledToken]) -> None:
         """Give each row its next token; rows that end leave before anybody hears of it."""
