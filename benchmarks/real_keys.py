@@ -29,7 +29,7 @@ from rotatek.bridge.scope import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.prefill import SharedPrefill, by_pruning
+from rotatek.engine.passes import SharedPrefill, by_pruning
 from rotatek.methods.settings import Settings
 
 BEFORE, QUESTION, SCORED = 4, 48, 192  # tokens before the context, behind it, and scored

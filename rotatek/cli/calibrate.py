@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     if not os.access(Path(args.out).absolute().parent, os.W_OK):  # refuse before computing
         raise UserError(f"{args.out} cannot be written. Give another name or folder as --out.")
     from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
-    from rotatek.engine.decode import prefill  # noqa: PLC0415
+    from rotatek.engine.passes import prefill  # noqa: PLC0415
     from rotatek.inputs.request import make_request  # noqa: PLC0415
     from rotatek.methods.calibration import Calibrator  # noqa: PLC0415
     from rotatek.methods.settings import Settings  # noqa: PLC0415

@@ -3,7 +3,7 @@
 `engine` has the class `Engine`. `scheduler` decodes all active rows in one step (continuous
 batching); `batch` is the cache that the model sees in that step, `row_group` and `row_group_layer`
 store rows of one storage form together, `sequences` chooses their tokens, `admission` reserves
-memory, `image_features` keeps what the vision tower computed, `prefill` fills caches of several
+memory, `image_features` keeps what the vision tower computed, `passes` fills caches of several
 settings from one prompt, `conversation` keeps them for follow-up questions, and `events` is what a
 caller receives, with the answer that they make.
 """

@@ -25,20 +25,17 @@ from rotatek.cache.bytes import ByteCount
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.decode import feed
 from rotatek.engine.events import Answer, Finished, Likely, Prefilled, Token
+from rotatek.engine.passes import feed
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import CacheFileForeign, CacheNotStorable
-from rotatek.inputs.prompt import encode_follow_up
-from rotatek.inputs.request import Asked
 from rotatek.inputs.sampling import GREEDY
 from rotatek.inputs.text_files import whole_characters
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import Settings
 from rotatek.models import Prompt, VisionLanguageModel
-from rotatek.models.base import NOTHING_SHOWN
 
 CONTEXT: Final = 8  # tokens that are decoded again before a new one
 LEAST_LOG: Final = -9999.0  # JSON has no infinity
@@ -333,18 +330,6 @@ class Conversation:
         self.columns, self.prompt = [], None
         if self.lease is not None:
             self.lease.release()
-
-
-def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
-    """A follow-up question as the model's input: from the end of an answer to the next one's start.
-
-    Args:
-        vlm: the model.
-        question: clean text, or several.
-    """
-    ids = encode_follow_up(vlm.tokenizer, question)
-    tensor = torch.tensor([ids], device=vlm.device)
-    return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 
 
 def feed_follow_up(vlm: VisionLanguageModel, column: Column, turn: Prompt) -> tuple[Tensor, float]:

@@ -10,9 +10,9 @@ import torch
 from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.state_layers import key_layers
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import read_on
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Restarted
+from rotatek.engine.passes import read_on
 from rotatek.errors import OutOfMemory, Stopped
 from rotatek.inputs.request import Request
 from rotatek.methods.channels.rotatek import RotateK

@@ -25,10 +25,10 @@ from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import recovery
 from rotatek.engine.admission import Admission, MemoryReservation, room_of
-from rotatek.engine.conversation import Column, Conversation, feed_follow_up, turn_of
+from rotatek.engine.conversation import Column, Conversation, feed_follow_up
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
-from rotatek.engine.prefill import Prefill, empty_cache, fill, forked, prefills_of
+from rotatek.engine.passes import Prefill, empty_cache, fill, forked, prefills_of, turn_of
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
 from rotatek.errors import (

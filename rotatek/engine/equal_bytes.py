@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek.cache.rotatek_cache import cache_bytes, release
-from rotatek.engine.prefill import empty_cache, fill, prefills_of
+from rotatek.engine.passes import empty_cache, fill, prefills_of
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Full
 from rotatek.methods.columns import paper_form, pruners, reducers

@@ -25,7 +25,7 @@ from rotatek.bridge.attention import StopFlag, stoppable
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
-from rotatek.engine import decode, recovery
+from rotatek.engine import passes, recovery
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
 from rotatek.engine.events import Counters
@@ -278,7 +278,7 @@ class Scheduler:
             tokens, position = torch.tensor(fed, device=self.device).T
             usual = not self.graphs or batch.replays
             with Stopwatch(self.device) as watch:
-                logits = decode.forward_one(self.vlm, tokens, position, batch)
+                logits = passes.forward_one(self.vlm, tokens, position, batch)
             places = [place for place, one in enumerate(rows) if one is not None]
             self._pending = PendingStep(batch.owners, places, logits, counters, watch, usual)
         except BaseException as error:
@@ -371,7 +371,7 @@ class Scheduler:
         try:
             token, place = torch.tensor(sequence.fed, device=self.device)[:, None]
             started = time.perf_counter()
-            logits = decode.forward_one(self.vlm, token, place, sequence.cache)
+            logits = passes.forward_one(self.vlm, token, place, sequence.cache)
             synchronise(self.device)
             ms = 1000 * (time.perf_counter() - started)
             picks = self.choice.next([sequence], [0], logits, ms)

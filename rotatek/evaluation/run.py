@@ -23,11 +23,10 @@ from transformers.cache_utils import Cache
 from rotatek.cache.rotatek_cache import release
 from rotatek.engine import recovery
 from rotatek.engine.admission import MemoryReservation
-from rotatek.engine.conversation import Column, Conversation, turn_of
-from rotatek.engine.decode import read_on
+from rotatek.engine.conversation import Column, Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
-from rotatek.engine.prefill import forked
+from rotatek.engine.passes import forked, read_on, turn_of
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.evaluation.suite import LONG_TOKENS, Question, Suite

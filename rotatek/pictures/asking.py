@@ -20,8 +20,8 @@ from rotatek.bridge.state_layers import key_layers, state_layers
 from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.conversation import newly_said, text_of
-from rotatek.engine.decode import feed
 from rotatek.engine.engine import Engine
+from rotatek.engine.passes import feed
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, public_message

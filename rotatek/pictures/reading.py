@@ -20,7 +20,7 @@ from rotatek.cache import cache_file
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of
 from rotatek.engine.image_features import key_of
-from rotatek.engine.prefill import GENERAL, fill, layout_behind
+from rotatek.engine.passes import GENERAL, fill, layout_behind
 from rotatek.errors import (
     CalibrationUnusable,
     RequestTooLong,

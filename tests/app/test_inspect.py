@@ -13,7 +13,7 @@ from PIL import Image
 from transformers.cache_utils import DynamicCache
 
 from rotatek import Engine, Settings, errors, make_request
-from rotatek.engine.decode import prefill
+from rotatek.engine.passes import prefill
 from rotatek.errors import SettingError
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace

@@ -72,8 +72,8 @@ STAGES = {
     "vision tower": ("rotatek.models.qwen.Qwen25VL.features", 0),
     "first layer's tokens": ("rotatek.cache.prefill_layer.PrefillCompressor.take", 0),
     "compression": ("rotatek.methods.channels.rotatek.RotateK.compress_together", 0),
-    "first decoding step": ("rotatek.engine.decode.forward_one", 0),
-    "fifth decoding step": ("rotatek.engine.decode.forward_one", 4),
+    "first decoding step": ("rotatek.engine.passes.forward_one", 0),
+    "fifth decoding step": ("rotatek.engine.passes.forward_one", 4),
     "attention while decoding": ("kernels.dispatch.run", 5),
 }
 FAILURES = {

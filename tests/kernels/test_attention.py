@@ -21,7 +21,7 @@ from kernels.reference import Packed, Text, Unsupported, Visual, attend_referenc
 from kernels.samples import sample, sample_packed
 from rotatek import RotateKCache, Settings, make_request
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.decode import prefill
+from rotatek.engine.passes import prefill
 from rotatek.engine.sequences import Sequence
 from rotatek.models import VisionLanguageModel
 from tests.kernels.cases import PACKS, Case, attend_plain, check, grid, make, misaligned

@@ -13,8 +13,8 @@ from kernels.reference import Narrow, Packed, Text, attend_reference
 from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.fitness import attention_of, decoder_layers
 from rotatek.cache.bytes import storage_bytes
-from rotatek.engine.decode import prefill
 from rotatek.engine.events import Answer
+from rotatek.engine.passes import prefill
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes

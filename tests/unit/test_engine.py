@@ -19,8 +19,8 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
 from rotatek.engine import sequences
 from rotatek.engine.conversation import Conversation
-from rotatek.engine.decode import prefill
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Stored, Token
+from rotatek.engine.passes import prefill
 from rotatek.engine.sequences import SampledToken, Sequence, chosen, warped
 from rotatek.errors import SchemaBroken
 from rotatek.inputs.prompt import encode_follow_up

@@ -19,10 +19,9 @@ from transformers.cache_utils import Cache
 
 from rotatek import BASELINE, Engine, Settings, make_request
 from rotatek.cli import main as command
-from rotatek.engine.conversation import Conversation, turn_of
-from rotatek.engine.decode import feed
+from rotatek.engine.conversation import Conversation
 from rotatek.engine.events import Event, Failed, Finished, Stored
-from rotatek.engine.prefill import empty_cache, fill, forked, prefills_of
+from rotatek.engine.passes import empty_cache, feed, fill, forked, prefills_of, turn_of
 from rotatek.errors import ModeUnsupported, OutOfMemory, UserError
 from rotatek.evaluation import ladder, metrics, report, tables
 from rotatek.evaluation import suite as suites

@@ -14,8 +14,8 @@ from kernels.elementwise_reference import PLAIN
 from rotatek import Engine, RotateKCache, Settings
 from rotatek.bridge.scope import with_cache
 from rotatek.cli.main import main
-from rotatek.engine.decode import prefill
 from rotatek.engine.events import Failed
+from rotatek.engine.passes import prefill
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import make_chat, make_request
 from rotatek.models import VisionLanguageModel, fused, load

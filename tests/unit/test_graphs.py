@@ -21,7 +21,7 @@ from rotatek.bridge.scope import with_cache
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
-from rotatek.engine.decode import feed
+from rotatek.engine.passes import feed
 from rotatek.errors import Stopped
 from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.models import VisionLanguageModel

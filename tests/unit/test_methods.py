@@ -15,8 +15,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from kernels.reference import expanded
 from rotatek import Engine, RotateKCache, Settings, make_request
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.decode import prefill
-from rotatek.engine.prefill import SharedPrefill
+from rotatek.engine.passes import SharedPrefill, prefill
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.tokens import TOKENS

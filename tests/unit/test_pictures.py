@@ -13,10 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from rotatek import Engine, Full, Pictures, RotateKCache, Sampling, errors, make_request
-from rotatek.engine.conversation import turn_of
-from rotatek.engine.decode import feed, prefill
 from rotatek.engine.events import Finished
-from rotatek.engine.prefill import empty_cache, fill, plan_for
+from rotatek.engine.passes import empty_cache, feed, fill, plan_for, prefill, turn_of
 from rotatek.inputs.request import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from rotatek import BASELINE, Engine, Settings
-from rotatek.engine import decode, device_turns
+from rotatek.engine import device_turns, passes
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.device_turns import CpuShares, cores_here
 from rotatek.engine.events import Failed, Finished, Queued, Stored, Token
@@ -184,7 +184,7 @@ def test_a_warm_picture_is_not_looked_at_again(
 
 def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> None:
     """Steps fail as long as they hold a row that `bad` is true of."""
-    real = decode.forward_one
+    real = passes.forward_one
 
     def step(vlm: Any, tokens: Any, position: Any, cache: Any) -> Any:
         logits = real(vlm, tokens, position, cache)
@@ -192,7 +192,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, bad: Any, failure: Exception) -> No
             raise failure
         return logits
 
-    monkeypatch.setattr(decode, "forward_one", step)
+    monkeypatch.setattr(passes, "forward_one", step)
 
 
 def test_a_row_that_fails_takes_nobody_with_it(

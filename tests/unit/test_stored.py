@@ -19,7 +19,7 @@ from rotatek import Pictures, RotateKCache, Settings, errors, make_request
 from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import storage_bytes
-from rotatek.engine.decode import prefill
+from rotatek.engine.passes import prefill
 from rotatek.methods.calibration import Calibrator
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.rotation import load_bases

@@ -13,8 +13,8 @@ from rotatek import BASELINE, Engine, FastV, KeepAll, RotateK, RotateKCache, Set
 from rotatek.bridge.attention import watched
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.damage import damages
-from rotatek.engine.decode import prefill
 from rotatek.engine.events import Event, Finished, Token
+from rotatek.engine.passes import prefill
 from rotatek.inputs.request import Request
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect import trace_analysis

@@ -15,7 +15,7 @@ from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.step_graph import StepGraph
-from rotatek.engine.decode import prefill
+from rotatek.engine.passes import prefill
 from rotatek.models import Embedded, VisionLanguageModel
 from tests.families import tiny_gemma3, tiny_gemma4, tiny_llava15
 from tests.fixtures import Picture, collate, decode, inputs_of

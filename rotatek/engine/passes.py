@@ -1,5 +1,6 @@
-"""Caches of several settings, filled from as few prefills as there are ways to drop tokens.
+"""Forward passes over any cache: prompts of several settings, a later text, one new token a row.
 
+Caches of several settings are filled from as few prefills as there are ways to drop tokens.
 General questions weigh a prompt for any question: they are read behind it, and dropped. They leave
 no token in the cache, and depend on no later question. A prompt's own last queries weigh with them
 (`weighting="general"`); a picture without a question has nothing else (`rotatek.pictures`).
@@ -19,6 +20,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from rotatek.bridge.fitness import owners
 from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.bridge.scope import with_cache
 from rotatek.bridge.state_layers import (
     copied,
     emptied,
@@ -28,23 +30,116 @@ from rotatek.bridge.state_layers import (
     state_layers,
     state_of,
 )
-from rotatek.cache.device_timing import Stopwatch
+from rotatek.cache.device_timing import Stopwatch, synchronise
 from rotatek.cache.layer import AttendingCache
 from rotatek.cache.prefill_layer import PrefillLayer, Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of
-from rotatek.engine.conversation import turn_of
-from rotatek.engine.decode import prefill
 from rotatek.errors import RequestTooLong
+from rotatek.inputs.prompt import encode_follow_up
+from rotatek.inputs.request import Asked
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Embedded, Prompt, VisionLanguageModel
-from rotatek.models.base import Seen
+from rotatek.models.base import NOTHING_SHOWN, Seen
+from rotatek.models.memory import is_out_of_memory
 
 GENERAL: Final = (
     "What is the title? Who is it from, and to whom? What is the date? How much is the total? "
     "Which is the largest, and which is the smallest? What comes first, and what comes last?"
 )
+
+
+@torch.inference_mode()
+def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[Tensor, float]:
+    """Run the prompt into an empty cache.
+
+    Args:
+        vlm: the model.
+        embedded: the prompt as the language model's input.
+        cache: filled in place.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
+    """
+    started = time.perf_counter()
+    logits = vlm.read(embedded, cache)
+    synchronise(vlm.device)
+    return logits.float(), 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def feed(
+    vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
+) -> tuple[Tensor, float]:
+    """Add tokens behind a filled cache, on a GPU by replaying graphs where that is possible.
+
+    Args:
+        vlm: the model.
+        tokens: [B, T] ids.
+        position: [B] of the first of them.
+        cache: grows by T tokens.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32, and milliseconds.
+    """
+    started = time.perf_counter()
+    positions = _positions(vlm, tokens, position)
+    logits, reason = None, None
+    try:
+        logits = vlm.questions.ask(vlm.model, tokens, positions, cache)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error) or type(error).__name__
+    if reason is not None:  # outside the handler: the error refers to what did not fit
+        vlm.questions.forget(reason)
+    if logits is None:
+        logits = _logits(vlm, tokens, positions, cache, 1)[:, -1].float()
+        synchronise(vlm.device)
+    return logits, 1000 * (time.perf_counter() - started)
+
+
+@torch.inference_mode()
+def read_on(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+    """Logits [B, T, vocabulary] behind each of `tokens`, by the model itself; arguments as of
+    `feed`."""
+    return _logits(vlm, tokens, _positions(vlm, tokens, position), cache, tokens.shape[1])
+
+
+def _positions(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor) -> Tensor:
+    steps = position[:, None] + torch.arange(tokens.shape[1], device=position.device)
+    return vlm.positions_at(steps.flatten())[..., 0].unflatten(-1, tokens.shape)
+
+
+def _logits(
+    vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache, kept: int
+) -> Tensor:
+    """Of the last `kept` tokens."""
+    out = vlm.model(
+        input_ids=tokens,
+        position_ids=positions,
+        use_cache=True,
+        logits_to_keep=kept,
+        **with_cache(vlm.model, cache),
+    )
+    return out.logits
+
+
+@torch.inference_mode()
+def forward_one(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
+    """Feed one token a row; the work is queued.
+
+    Args:
+        vlm: the model.
+        tokens: [B] ids.
+        position: [B] their positions.
+        cache: grows by one token.
+
+    Returns:
+        Next-token logits [B, vocabulary] in float32.
+    """
+    return _logits(vlm, tokens[:, None], vlm.positions_at(position), cache, 1)[:, -1].float()
 
 
 def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
@@ -220,6 +315,18 @@ def forked(cache: Cache) -> Cache:
         for layer in cache.layers
     ]
     return own
+
+
+def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
+    """A follow-up question as the model's input: from the end of an answer to the next one's start.
+
+    Args:
+        vlm: the model.
+        question: clean text, or several.
+    """
+    ids = encode_follow_up(vlm.tokenizer, question)
+    tensor = torch.tensor([ids], device=vlm.device)
+    return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 
 
 def general_turn(vlm: VisionLanguageModel) -> Tensor:
