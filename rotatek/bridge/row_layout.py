@@ -117,13 +117,9 @@ class Layout:
         order = kept.long().argsort(dim=-1, stable=True)  # dropped rows first, kept ones in order
         source = order[:, -int(lengths.max()) :]
         alive = kept.gather(1, source)
-        layout = Layout(
-            self.visual.gather(1, source) & alive,
-            self.valid.gather(1, source) & alive,
-            self.window,
-            None if self.aside is None else self.aside.gather(1, source) & alive,
-        )
-        return layout, source
+        names = ("visual", "valid", "aside") if self.aside is not None else ("visual", "valid")
+        told = {name: getattr(self, name).gather(1, source) & alive for name in names}
+        return replace(self, **told), source
 
 
 class Narrowing(NamedTuple):

@@ -133,23 +133,9 @@ class AttentionTap:
             self.scores.append(row[:, :, 0, 1:].sum(1))
             self.keys.append(key[:, :, 1:].float().mean(1))
         else:
-            self.scores.append(attention_received(query, key, scale))
+            total = torch.zeros(query.shape[0], key.shape[2], device=key.device)
+            for rows in query.split(BLOCK, dim=2):  # in O(n * BLOCK) memory
+                scores = (rows @ key.transpose(-1, -2)).float() * scale
+                total += scores.softmax(-1).sum(2).mean(1)
+            self.scores.append(total)
             self.keys.append(key.float().mean(1))
-
-
-def attention_received(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """The attention that each token receives, in O(n * BLOCK) memory.
-
-    Args:
-        query: [B, H, n, d].
-        key: [B, H, n, d].
-        scale: what scores are multiplied by.
-
-    Returns:
-        [B, n] float32: column sums of the softmax over all queries, mean over heads.
-    """
-    total = torch.zeros(query.shape[0], key.shape[2], device=key.device)
-    for rows in query.split(BLOCK, dim=2):
-        scores = (rows @ key.transpose(-1, -2)).float() * scale
-        total += scores.softmax(-1).sum(2).mean(1)
-    return total

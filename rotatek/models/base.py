@@ -409,9 +409,11 @@ class VisionLanguageModel:
             last = out.last_hidden_state[:, -1 - embedded.aside]
             logits: Tensor = self.model.get_output_embeddings()(last[:, None])[:, -1]
             return logits
+        behind = embedded.aside  # tokens that are read behind the prompt's last one
+        place = torch.tensor([-1 - behind], device=embedded.embeds.device) if behind else 1
         out = self.model(
             **given,
-            logits_to_keep=_last_of(embedded),
+            logits_to_keep=place,
             **with_cache(self.model, cache),
             **self.besides(embedded),
         )
@@ -505,13 +507,6 @@ class VisionLanguageModel:
         same on each."""
         at = position[:, None]
         return at.expand(self.axes, -1, -1) if self.axes else at
-
-
-def _last_of(embedded: Embedded) -> int | Tensor:
-    """The model's `logits_to_keep` for the prompt's last token."""
-    if not embedded.aside:
-        return 1
-    return torch.tensor([-1 - embedded.aside], device=embedded.embeds.device)
 
 
 def with_additions(out: Any) -> Tensor:
