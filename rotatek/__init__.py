@@ -15,65 +15,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rotatek.bridge.attention import prepare
-    from rotatek.cache.rotatek_cache import RotateKCache
-    from rotatek.engine.engine import Engine
-    from rotatek.inputs.images import open_image
-    from rotatek.inputs.messages import PICTURE
-    from rotatek.inputs.request import make_request
-    from rotatek.inputs.sampling import Sampling
-    from rotatek.methods.channels import ChannelMethod, Full, RotateK, SparK, ThinK
-    from rotatek.methods.settings import BASELINE, Settings
-    from rotatek.methods.tokens import FastV, KeepAll, TokenPruner, VisionZip
-    from rotatek.models import load
-    from rotatek.pictures import Pictures
+    from rotatek.bridge.attention import prepare as prepare
+    from rotatek.cache.rotatek_cache import RotateKCache as RotateKCache
+    from rotatek.engine.engine import Engine as Engine
+    from rotatek.inputs.images import open_image as open_image
+    from rotatek.inputs.messages import PICTURE as PICTURE
+    from rotatek.inputs.request import make_request as make_request
+    from rotatek.inputs.sampling import Sampling as Sampling
+    from rotatek.methods.channels import ChannelMethod as ChannelMethod
+    from rotatek.methods.channels import Full as Full
+    from rotatek.methods.channels import RotateK as RotateK
+    from rotatek.methods.channels import SparK as SparK
+    from rotatek.methods.channels import ThinK as ThinK
+    from rotatek.methods.settings import BASELINE as BASELINE
+    from rotatek.methods.settings import Settings as Settings
+    from rotatek.methods.tokens import FastV as FastV
+    from rotatek.methods.tokens import KeepAll as KeepAll
+    from rotatek.methods.tokens import TokenPruner as TokenPruner
+    from rotatek.methods.tokens import VisionZip as VisionZip
+    from rotatek.models import load as load
+    from rotatek.pictures import Pictures as Pictures
 
 __version__ = "0.1.0"
-__all__ = [
-    "BASELINE",
-    "ChannelMethod",
-    "Engine",
-    "FastV",
-    "Full",
-    "KeepAll",
-    "PICTURE",
-    "Pictures",
-    "RotateK",
-    "RotateKCache",
-    "Sampling",
-    "Settings",
-    "SparK",
-    "ThinK",
-    "TokenPruner",
-    "VisionZip",
-    "load",
-    "make_request",
-    "open_image",
-    "prepare",
-]
 
-_HOMES: Final = {
-    "BASELINE": "rotatek.methods.settings",
-    "ChannelMethod": "rotatek.methods.channels",
-    "Engine": "rotatek.engine.engine",
-    "FastV": "rotatek.methods.tokens",
-    "Full": "rotatek.methods.channels",
-    "KeepAll": "rotatek.methods.tokens",
-    "PICTURE": "rotatek.inputs.messages",
-    "Pictures": "rotatek.pictures",
-    "RotateK": "rotatek.methods.channels",
-    "RotateKCache": "rotatek.cache.rotatek_cache",
-    "Sampling": "rotatek.inputs.sampling",
-    "Settings": "rotatek.methods.settings",
-    "SparK": "rotatek.methods.channels",
-    "ThinK": "rotatek.methods.channels",
-    "TokenPruner": "rotatek.methods.tokens",
-    "VisionZip": "rotatek.methods.tokens",
-    "load": "rotatek.models",
-    "make_request": "rotatek.inputs.request",
-    "open_image": "rotatek.inputs.images",
-    "prepare": "rotatek.bridge.attention",
+_NAMES: Final = {  # public names by their modules
+    "bridge.attention": ("prepare",),
+    "cache.rotatek_cache": ("RotateKCache",),
+    "engine.engine": ("Engine",),
+    "inputs.images": ("open_image",),
+    "inputs.messages": ("PICTURE",),
+    "inputs.request": ("make_request",),
+    "inputs.sampling": ("Sampling",),
+    "methods.channels": ("ChannelMethod", "Full", "RotateK", "SparK", "ThinK"),
+    "methods.settings": ("BASELINE", "Settings"),
+    "methods.tokens": ("FastV", "KeepAll", "TokenPruner", "VisionZip"),
+    "models": ("load",),
+    "pictures": ("Pictures",),
 }
+_HOMES: Final = {name: f"rotatek.{module}" for module, names in _NAMES.items() for name in names}
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

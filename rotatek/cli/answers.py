@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.request_arguments import Row, load_model, progress, rows_of
 from rotatek.errors import SettingError, UserError, public_message
-from rotatek.inputs.text_files import as_json, printable
+from rotatek.inputs.text_files import as_json
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -124,25 +124,28 @@ def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> l
 
 
 def say(text: object) -> None:
-    """Print on stdout; what its encoding cannot say is written out, and no reason to lose it.
+    """Print on stdout.
 
     Raises:
         OSError: where stdout cannot be written; the text is then on stderr, if that is open.
     """
-    line = printable(str(text), sys.stdout.encoding)
     try:
-        print(line, flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
         raise
     except OSError:  # a full disk
-        print(line, file=sys.stderr)
+        print(text, file=sys.stderr)
         raise
 
 
 def print_json(figures: Report) -> None:
     """One line, which stays JSON in every encoding."""
     text = as_json(figures)
-    say(text if printable(text, sys.stdout.encoding) == text else json.dumps(figures))
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(figures)
+    say(text)
 
 
 def table(reports: Sequence[Report]) -> str:

@@ -16,7 +16,7 @@ from rotatek.cli.settings_arguments import (
     sampling_of,
     settings_of,
 )
-from rotatek.cli.store_arguments import ask_store
+from rotatek.cli.store import ask_store
 from rotatek.errors import CacheNotStorable, UserError
 from rotatek.methods.settings import USUAL, path_names
 

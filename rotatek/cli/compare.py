@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import print_json, reports, say, table
 from rotatek.cli.request_arguments import add_request
-from rotatek.cli.settings_arguments import add_sampling, add_settings, given, split
+from rotatek.cli.settings_arguments import add_sampling, add_settings, given
 from rotatek.errors import UserError
+from rotatek.methods.channels import CHANNELS
 from rotatek.methods.columns import matched
 from rotatek.methods.settings import Settings, check_taken
 
@@ -67,7 +68,12 @@ def columns(
         UserError: where nothing is compressed.
         SettingError: for a value out of range, or an option that no column has.
     """
-    chosen, others = split(options)
+    method = CHANNELS.find(options.get("channels", CHANNELS.default.name))
+    owners = {key: [one for one, _ in owned] for key, owned in CHANNELS.options().items()}
+    others = {
+        key: value for key, value in options.items() if method not in owners.get(key, [method])
+    }
+    chosen = Settings.from_dict({key: options[key] for key in options if key not in others})
     if chosen.is_baseline:
         raise UserError(
             "There is nothing to compare: these settings compress nothing. Choose others."

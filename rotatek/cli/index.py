@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rotatek.cli.request_arguments import add_model
 from rotatek.cli.settings_arguments import add_settings
-from rotatek.cli.store_arguments import MEMORY, open_pictures, sized
+from rotatek.cli.store import MEMORY, open_pictures, sized
 from rotatek.errors import UserError
 from rotatek.inputs.text_files import one_line
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from rotatek.errors import SettingError
 from rotatek.inputs.sampling import HOTTEST, Sampling
-from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import REGISTRIES, USUAL, Settings
 
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
@@ -110,18 +109,3 @@ def settings_of(args: argparse.Namespace) -> Settings:
         SettingError: for a method that there is not, or an option that it does not take.
     """
     return Settings.from_dict(given(args), USUAL)
-
-
-def split(options: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
-    """Settings, and what of `options` is for channel methods other than the chosen one.
-
-    Raises:
-        SettingError: as `settings_of`.
-    """
-    chosen = CHANNELS.find(options.get("channels", CHANNELS.default.name))
-    owners = {key: [method for method, _ in owned] for key, owned in CHANNELS.options().items()}
-    others = {
-        key: value for key, value in options.items() if chosen not in owners.get(key, [chosen])
-    }
-    own = {key: value for key, value in options.items() if key not in others}
-    return Settings.from_dict(own), others

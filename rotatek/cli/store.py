@@ -1,17 +1,27 @@
-"""`rotatek store`: what a store of pictures holds; check it, or forget pages."""
+"""`rotatek store`: what a store of pictures holds; check it, or forget pages. And what `index` and
+`ask --store` do with a store and its model."""
 
 import argparse
+import csv
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rotatek.cli.answers import aligned
-from rotatek.cli.store_arguments import sized
-from rotatek.errors import UserError
+from rotatek.cli.answers import aligned, print_json, say
+from rotatek.cli.settings_arguments import given, sampling_of
+from rotatek.errors import StorageFull, StoreForeign, UserError
 from rotatek.inputs.text_files import one_line
+from rotatek.methods.settings import STORED, Settings, path_names
 
 if TYPE_CHECKING:
+    from rotatek.pictures import Answer, Pictures
     from rotatek.pictures.store import PictureStore
 
 DAMAGED: Final = 1  # exit status where a page is not as it was written
+MEMORY: Final = "2GB"  # of pages, where no flag says otherwise
+AT_ONCE: Final = 32  # pages a batch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +93,6 @@ def _describe(store: "PictureStore") -> None:
 def _described(settings: dict[str, Any]) -> list[str]:
     """A store's settings, without options at their defaults; all of them where a method is not
     installed here."""
-    from rotatek.methods.settings import Settings  # noqa: PLC0415
-
     names = {key: settings[key] for key in ("tokens", "channels")}
     try:
         usual = Settings.from_dict(names).as_dict()
@@ -92,3 +100,126 @@ def _described(settings: dict[str, Any]) -> list[str]:
         usual = {}
     own = {key: value for key, value in settings.items() if usual.get(key, ()) != value}
     return [f"{key}={value}" for key, value in (names | own).items()]
+
+
+def open_pictures(args: argparse.Namespace, *, new: bool) -> "Pictures":
+    """The store of a command line, with its model loaded.
+
+    Args:
+        args: with store, model, device, settings and perhaps memory.
+        new: whether a store may be made.
+
+    Raises:
+        UserError: for a folder, a model or settings that do not fit; before the model is loaded,
+            if possible.
+    """
+    from rotatek import models  # noqa: PLC0415  # heavy imports only when they are needed
+    from rotatek.cache.cache_file import coder  # noqa: PLC0415
+    from rotatek.pictures.pictures import Pictures, bytes_of  # noqa: PLC0415
+    from rotatek.pictures.store import PictureStore  # noqa: PLC0415
+
+    described: dict[str, Any] = {}
+    try:
+        described = PictureStore(args.store).described
+    except StoreForeign:
+        if not new:
+            raise
+    coder()
+    memory = bytes_of("--memory", getattr(args, "memory", MEMORY))
+    disk = getattr(args, "disk", None)
+    own = given(args)
+    if not described:
+        settings = Settings.from_dict(own, STORED)
+    elif own.keys() <= path_names():
+        settings = Settings.from_dict(described["settings"]).with_options(**own)
+    else:
+        settings = Settings.of(**own)
+    name = args.model or described.get("model_name", "pocket")
+    vlm = models.load(name, args.device)
+    return Pictures(vlm, settings, args.store, memory, disk)
+
+
+def ask_store(args: argparse.Namespace) -> int:
+    """Ask every page, and print a line each: page, answer, confidence.
+
+    Returns:
+        0, or 1 where a page could not answer.
+
+    Raises:
+        UserError: for arguments, a question or a store that is refused.
+    """
+    if args.image is None or args.question is not None or args.batch:
+        raise UserError("With --store give the QUESTION alone: its pages were read before.")
+    if args.save_cache or args.load_cache:
+        raise UserError("A store keeps its own caches. Leave --save-cache and --load-cache out.")
+    from rotatek.pictures.indexing import labels_of  # noqa: PLC0415
+
+    sampling = sampling_of(args)
+    pictures = open_pictures(args, new=False)
+    assert pictures.store is not None
+    labels = labels_of(pictures.store)
+    names = [name for _, name in labels]
+    answers = pictures.answers(
+        names, args.image, args.max_new_tokens, batch=AT_ONCE, sampling=sampling
+    )
+    failed = doubted = 0
+    with ExitStack() as stack:
+        write = None if args.csv is None else _table(stack, Path(args.csv))
+        for (label, _), answer in zip(labels, answers, strict=True):
+            failed += bool(answer.error)
+            doubt = pictures.doubt(answer)
+            doubted += bool(doubt)
+            try:
+                _print(label, answer, doubt, args.json)
+            finally:  # the table has what stdout did not take
+                if write is not None:
+                    sure = f"{answer.confidence:.4f}"
+                    write([one_line(label), answer.text, sure, doubt, answer.error])
+    if doubted and not args.json:
+        why = "Add --json or --csv FILE to read why."
+        print(f"{doubted} of {len(labels)} answers are doubtful. {why}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
+    """One line."""
+    confidence = round(answer.confidence, 4)
+    if as_json:
+        told: dict[str, Any] = {"page": label, "answer": answer.text, "confidence": confidence}
+        told |= {"doubt": doubt} if doubt else {}
+        told |= {"error": answer.error} if answer.error else {}
+        print_json(told)
+        return
+    text = " ".join((answer.error and f"({answer.error})" or answer.text).split())
+    say(f"{one_line(label)}\t{text}\t{confidence:.2f}")
+
+
+def _table(stack: ExitStack, path: Path) -> Callable[[list[str]], None]:
+    """Write rows of a CSV file as they come, until the stack ends.
+
+    Raises:
+        UserError: where it cannot be written.
+    """
+    try:
+        made = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+        file = stack.enter_context(made)
+    except OSError as error:
+        raise UserError("The CSV file cannot be written. Check its folder.") from error
+
+    def write(cells: list[str]) -> None:
+        try:
+            csv.writer(file).writerow(cells)
+            file.flush()
+        except OSError as error:
+            raise StorageFull from error
+
+    write(["page", "answer", "confidence", "doubt", "error"])
+    return write
+
+
+def sized(number: int) -> str:
+    """Bytes for people: 468 KB, 3.7 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number} bytes"

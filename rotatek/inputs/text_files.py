@@ -82,12 +82,6 @@ def as_json(value: Any) -> str:
     return _AWKWARD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def printable(text: str, encoding: str | None) -> str:
-    r"""`text` with what `encoding` cannot say written out, e.g. "\\ud83d"."""
-    known = encoding or "utf-8"
-    return text.encode(known, "backslashreplace").decode(known)
-
-
 def one_line(name: object) -> str:
     r"""A file's name in one line of a terminal: what is no letter of it is written out, e.g.
     "\\n", and bytes of no encoding as "\\udce9"."""

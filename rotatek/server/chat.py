@@ -28,9 +28,9 @@ from rotatek.server.fields import Ignored
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
-    "tool": "tool", "function": "tool",
+    "tool": "tool",
 }  # fmt: skip
-READ: Final = ("role", "content", "tool_calls", "function_call", "tool_call_id", "refusal")
+READ: Final = ("role", "content", "tool_calls", "tool_call_id", "refusal")
 SILENT: Final = ("annotations", "audio", "logprobs")  # of answers sent back, where empty
 DETAILS: Final = ("low", "high", "auto")
 TEXTS: Final = ("text", "refusal")
@@ -123,7 +123,7 @@ def _message(
         raise errors.MessagesUnreadable
     role = ROLES[said]
     read = [*READ, *(name for name in SILENT if not given.get(name))]
-    ignored.rest(given, [*read, "name"] if said == "function" else read, "messages", place)
+    ignored.rest(given, read, "messages", place)
     content = given.get("content")
     if content is None and role != "assistant":
         raise errors.MessagesUnreadable
@@ -134,8 +134,7 @@ def _message(
         return Message(role, tuple(parts), tuple(_calls(given, called)))
     if role != "tool":
         return Message(role, tuple(parts))
-    name = given.get("name") if said == "function" else called.get(str(given.get("tool_call_id")))
-    return Message(role, tuple(parts), name=name if isinstance(name, str) else "")
+    return Message(role, tuple(parts), name=called.get(str(given.get("tool_call_id")), ""))
 
 
 def _parts(content: Any, role: Role, chat: Chat, ignored: Ignored, place: str) -> list[Part]:
@@ -190,10 +189,8 @@ def _add_pictures(part: dict[str, Any], kind: str, chat: Chat, ignored: Ignored,
 
 
 def _calls(given: dict[str, Any], called: dict[str, str]) -> Iterator[ToolCall]:
-    """Calls of an assistant's message, by either of their names."""
+    """Calls of an assistant's message."""
     made = given.get("tool_calls") or []
-    if given.get("function_call"):
-        made = [{"function": given["function_call"]}]
     if not isinstance(made, list):
         raise errors.MessagesUnreadable
     for call in made:

@@ -92,7 +92,7 @@ class ChatApp:
         return [
             Route("/v1/models", self._guarded(self.models)),
             Route("/v1/models/{name:path}", self._guarded(self.model)),
-            Route(CHAT, _App(self._ask), methods=["POST"]),
+            Route(CHAT, self, methods=["POST"]),
             Route("/v1/{rest:path}", self._guarded(self.nothing), methods=OTHERS),
             Route("/metrics", self._guarded(self.metrics)),
         ]
@@ -134,7 +134,7 @@ class ChatApp:
         report = self.service.health()
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
 
-    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One call. A client that goes away is not answered any further."""
         status, request = GONE, Request(scope, receive)
         try:
@@ -340,13 +340,3 @@ def _nothing(request: Request, error: HTTPException) -> Response:
 
 def _card(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "rotatek"}
-
-
-class _App:
-    """An ASGI application of a method: starlette treats plain functions differently."""
-
-    def __init__(self, call: Any) -> None:
-        self.call = call
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.call(scope, receive, send)

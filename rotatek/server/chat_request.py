@@ -227,24 +227,18 @@ def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
     Raises:
         SettingError: for no list of functions.
     """
-    tools: list[Any] = []
-    for name in ("tools", "functions"):
-        listed = given.get(name) or []
-        if not isinstance(listed, list):
-            raise errors.SettingError(name, "a list", listed)
-        for tool in listed:
-            function = tool if name == "functions" else _get(tool, "function")
-            if not isinstance(_get(function, "name"), str):
-                raise errors.SettingError(name, "a list of functions, each with a name", tool)
-            tools.append({"type": "function", "function": function})
-        if listed and "none" in (given.get("tool_choice"), given.get("function_call")):
-            ignored.add(name)
-            return ""
-    return json.dumps(tools) if tools else ""
-
-
-def _get(given: Any, name: str) -> Any:
-    return given.get(name) if isinstance(given, dict) else None
+    listed = given.get("tools") or []
+    if not isinstance(listed, list):
+        raise errors.SettingError("tools", "a list", listed)
+    for tool in listed:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise errors.SettingError("tools", "a list of functions, each with a name", tool)
+    if listed and given.get("tool_choice") == "none":
+        ignored.add("tools")
+        return ""
+    told = [{"type": "function", "function": tool["function"]} for tool in listed]
+    return json.dumps(told) if told else ""
 
 
 def _object_of(body: bytes) -> dict[str, Any]:

@@ -24,7 +24,7 @@ HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # of a header
 LONGEST_NAME: Final = 60
 READ: Final = (  # checked where they are read
-    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools", "functions",
+    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "tools",
     "rotatek", "stream_options", *NUMBERS, "top_logprobs", FIELD,
 )  # fmt: skip
 BOOLEAN: Final = (False, True)
@@ -34,9 +34,8 @@ RULES: Final[Mapping[str, tuple[Sequence[Any], str]]] = {  # values that a field
     "stream": (BOOLEAN, "true or false"),
     "n": (range(1, MOST_ANSWERS + 1), f"a whole number from 1 to {MOST_ANSWERS}"),
     "logprobs": (BOOLEAN, "true, false or left out"),
-    **dict.fromkeys(
-        ("tool_choice", "function_call"), (("none", "auto"), '"none", "auto" or left out')
-    ),
+    "tool_choice": (("none", "auto"), '"none", "auto" or left out'),
+    **dict.fromkeys(("functions", "function_call"), (NOTHING, "left out: give tools")),
     # of those below another value would change the answer
     "best_of": ([1], "1 or left out: n is the number of answers"),
     "length_penalty": ([1], f"1 or left out: {NO_BEAMS}"),
@@ -127,19 +126,12 @@ def sampling_of(given: Mapping[str, Any]) -> Sampling:
         SchemasNotInstalled: for a schema, where the library is not there.
     """
     own = {name: given[name] for name in NUMBERS if given.get(name) is not None}
-    return Sampling(
-        **own, top_logprobs=_tops_of(given), grammar=_grammar_of(given.get(FIELD))
-    ).seeded()
-
-
-def _tops_of(given: Mapping[str, Any]) -> int | None:
-    """How many likely tokens are reported with each; None where no log probabilities are wanted."""
-    wanted, top = given.get("logprobs"), given.get("top_logprobs")
-    if wanted:
-        return 0 if top is None else top
-    if top not in (None, 0):
-        raise SettingError("top_logprobs", "left out, or beside logprobs: true", top)
-    return None
+    top = given.get("top_logprobs", 0)
+    if not given.get("logprobs"):
+        if top != 0:
+            raise SettingError("top_logprobs", "left out, or beside logprobs: true", top)
+        top = None  # no log probabilities are wanted
+    return Sampling(**own, top_logprobs=top, grammar=_grammar_of(given.get(FIELD))).seeded()
 
 
 def _grammar_of(form: Any) -> str:

@@ -71,7 +71,17 @@ class WorkerPool:
             finally:
                 tell(None)
 
-        job = self._start(work, stop)
+        def end(job: Future[None]) -> None:
+            with self._lock:
+                self._inside -= 1
+                self._stops.discard(stop)
+
+        with self._lock:
+            self.check()
+            self._inside += 1  # until its thread ends, whether its events are read or not
+            self._stops.add(stop)
+        job = self._pool.submit(work)
+        job.add_done_callback(end)
         try:
             while (event := await told.get()) is not None:
                 if isinstance(event, BaseException):
@@ -80,23 +90,6 @@ class WorkerPool:
         finally:
             stop.set()
             job.cancel()
-
-    def _start(self, work: Callable[[], None], stop: StopFlag) -> Future[None]:
-        """Start an answer or queue it; it counts until its thread ends, whether its events are read
-        or not."""
-        with self._lock:
-            self.check()
-            self._inside += 1
-            self._stops.add(stop)
-
-        def end(job: Future[None]) -> None:
-            with self._lock:
-                self._inside -= 1
-                self._stops.discard(stop)
-
-        job = self._pool.submit(work)
-        job.add_done_callback(end)
-        return job
 
     def stop(self) -> None:
         """End every answer within one token."""

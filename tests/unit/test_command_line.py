@@ -289,7 +289,8 @@ def test_a_batch_names_its_bad_rows_and_goes_on(
 def test_every_answer_can_be_printed(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = f"Café {HALF} \U0001f600 {SEPARATORS}"
     out = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding=encoding, write_through=True))
+    stdout = io.TextIOWrapper(out, encoding, "backslashreplace", write_through=True)  # as of `main`
+    monkeypatch.setattr("sys.stdout", stdout)
     print_json({"answer": answer})
     assert json.loads(out.getvalue().decode(encoding)) == {"answer": answer}
     say(answer)
