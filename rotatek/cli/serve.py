@@ -92,7 +92,8 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     logging.getLogger("rotatek").setLevel(logging.INFO)  # Ray quietens the root
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:
-        os.environ[VARIABLE] = ",".join(keys_of(args.api_keys))
+        before = os.environ.get(VARIABLE, "").split(",")
+        os.environ[VARIABLE] = ",".join([*filter(None, before), *keys_of(args.api_keys)])
     one_each = float(args.device != "cpu" and torch.cuda.is_available())
     plan = Deployment(
         models=tuple(args.model or ["pocket"]),

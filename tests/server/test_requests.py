@@ -48,6 +48,12 @@ def test_a_call_is_read() -> None:
     assert (call.stop, call.stream, call.with_usage) == (("\n",), True, True)
     plain = read()
     assert plain.settings == USUAL and not plain.stream and plain.length == 256
+    usual = read(  # what web clients send unasked
+        temperature=0, top_p=1, n=1, stop=[], presence_penalty=0, frequency_penalty=0,
+        logit_bias={}, stream=False, session_id="x", background_tasks={"title": True},
+    )  # fmt: skip
+    assert usual.request.sampling == plain.request.sampling and usual.stop == ()
+    assert usual.ignored == ("session_id", "background_tasks")
     assert read(max_tokens=10**12).length == read(max_tokens=16384).length
     assert read(max_tokens=7.0, max_completion_tokens=9).length == 9
 
