@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from rotatek.engine.engine import Engine
     from rotatek.models import VisionLanguageModel
-    from tests.fixtures import Together
     from tests.recorded import RecordedGraph
 
 
@@ -48,7 +47,6 @@ settings.register_profile(
     "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
-ROOT = Path(__file__).resolve().parent.parent
 MOST_WORKERS = 4  # each holds torch and models, about a gigabyte
 
 
@@ -64,12 +62,6 @@ def pytest_collection_finish() -> None:
     """Spare the collector what was imported: a sweep took a third of a second, and tests sweep."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def root() -> Path:
-    """The repository's root folder."""
-    return ROOT
 
 
 @pytest.fixture(scope="session")
@@ -110,14 +102,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny"
     save_small_pocket(path)
     return path
-
-
-@pytest.fixture
-def together() -> "Together":
-    """Run several calls at once and re-raise what any of them raised."""
-    from tests.fixtures import at_once
-
-    return at_once
 
 
 @pytest.fixture

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # most tests need no browser
 
 Picture = Callable[..., Image.Image]  # a maker of pictures: width, height, mode, seed
 Visit = Callable[..., "Page"]  # opens the page in a browser: width, height, theme
-Shoot = Callable[["Page", str], None]  # keeps a full-page screenshot under a name
-Together = Callable[[list[Callable[[], None]]], list[None]]  # see `at_once`
 
 Value = TypeVar("Value")
 

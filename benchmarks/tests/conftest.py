@@ -1,5 +1,5 @@
 """The fixtures that all tests share, and their settings before torch and Triton are imported."""
 
-from tests.conftest import root
+from tests.conftest import picture
 
-__all__ = ["root"]
+__all__ = ["picture"]

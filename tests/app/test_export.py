@@ -29,6 +29,7 @@ from rotatek.page.export import ExportEvents, decode, encode
 from rotatek.page.inspect.drawings import mask_frames
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import settings_of, values_of
+from rotatek.paths import assets
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
@@ -41,10 +42,10 @@ IMAGE = "assets/examples/receipt.png"
 
 
 @pytest.fixture(scope="module")
-def pocket(root: Path) -> Iterator[PageContext]:
+def pocket() -> Iterator[PageContext]:
     """The embedded model and the gallery, as visitors meet them."""
     service = Service([Model("pocket", "Pocket", "pocket")])
-    yield PageContext(service, load_examples(root / "assets" / "examples"))
+    yield PageContext(service, load_examples(assets() / "examples"))
     service.close()
 
 
@@ -69,10 +70,10 @@ def run_program(text: str) -> str:
 
 
 def test_file_and_program_give_the_same_answers(
-    pocket: PageContext, talk: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+    pocket: PageContext, talk: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With temperature and seed."""
-    monkeypatch.chdir(root)
+    monkeypatch.chdir(assets().parent)
     assert f"Path(&#x27;{IMAGE}&#x27;)" in ExportEvents(pocket).code(talk)["code"]
     printed, told = run_program(export.python(talk, IMAGE)), json.loads(export.as_json(talk))
     seed = talk.turns[1].sampling.seed
@@ -141,13 +142,6 @@ def test_follow_ups_are_drawn_and_listed(tmp_path: Path) -> None:
     assert listed.count("<tr>") == 1 + len(MEASURED)
     assert "<b>" not in listed and "&lt;b&gt;" in listed
     assert "<td>20 %</td>" in listed and "75.0 % (" in listed
-
-
-def test_without_a_file_the_tab_says_how_to_make_one(tmp_path: Path) -> None:
-    with gr.Blocks() as page, gr.Tabs(), gr.Tab("Results") as tab:
-        results.results_part(tmp_path / "none.csv.gz", tab)
-    words = [str(block.value) for block in page.blocks.values() if isinstance(block, gr.HTML)]
-    assert any(results.MISSING in one for one in words)
 
 
 # -- settings as a form, as short text and as columns; where answers part ----------------------

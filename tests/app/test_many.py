@@ -3,7 +3,7 @@
 import errno
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from rotatek import Engine, errors
 from rotatek.page.binding import VISITORS
 from tests import wire
+from tests.fixtures import at_once
 from tests.served import Slow, caches_held, page_of, service_of, until
 from tests.tiny import tiny_qwen
 
@@ -62,20 +63,20 @@ def rest(address: str, said: dict[str, Any]) -> str:
 
 
 def test_forty_joins_are_answered_or_politely_refused(
-    crowded: str, uploaded: dict[str, Any], engine: Slow, together: Callable
+    crowded: str, uploaded: dict[str, Any], engine: Slow
 ) -> None:
     """All of them come before the first answer begins."""
     engine.open.clear()
     try:
         calls = [partial(ask, crowded, uploaded, f"number {n}?", 16) for n in range(JOINS)]
-        joined = together(calls)
+        joined = at_once(calls)
     finally:
         engine.open.set()
     placed = [said for status, said in joined if status == 200]
     assert WAITING <= len(placed) < JOINS
     refusal = (503, {"detail": errors.QueueFull.sentence})
     assert all(one == refusal for one in joined if one[0] != 200)
-    for told in together([partial(rest, crowded, said) for said in placed]):
+    for told in at_once([partial(rest, crowded, said) for said in placed]):
         assert COMPLETE in told and "data-verdict" in told, told[-3000:]
     assert is_answered(crowded, uploaded)
 

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from rotatek.page.ask.card import compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
+from rotatek.paths import assets
 from rotatek.service.model_list import Model, load_examples
 from rotatek.service.run import Run, start
 from rotatek.service.service import Service
@@ -115,37 +115,18 @@ def test_models_load_once_even_when_many_ask(service: Service) -> None:
 
 # -- what stands beside an answer --------------------------------------------------------------
 
-MEASURED = {"kv_bytes": 480, "kv_bytes_full": 1000}
 
-
-def answered(root: Path, confidence: float) -> Run:
-    """A run about the first example whose answers have this confidence."""
-    example = load_examples(root / "assets" / "examples")[0]
+def test_what_is_unsure_or_was_cut_is_said_and_not_of_a_stopped_answer() -> None:
+    example = load_examples(assets() / "examples")[0]
     run = start(titled(Settings(), []), np.asarray(open_image(example.image)), "?", "pocket")
     for title in run.columns:
-        done = Finished(title, "an answer", 4, 1.0, MEASURED | {"confidence": confidence})
-        run.take(done)
-    return run
-
-
-def test_a_stopped_answer_is_not_doubted(root: Path) -> None:
-    run = answered(root, 0.3)
-    assert answers.note(run) == UNSURE_NOTE
-    run.stopped = True
-    assert answers.note(run) == ""
-
-
-def test_answers_that_were_cut_are_named(root: Path) -> None:
-    run = answered(root, 0.99)
-
-    def said() -> str:
-        return answers.cards(run, on_cpu=False)["further"]
-
-    for most, cut in ((4, True), (5, False)):
-        run.max_new_tokens = most
-        assert (answers.CUT_NOTE in said()) is cut
-    run.max_new_tokens, run.stopped = 4, True
-    assert answers.CUT_NOTE not in said()
+        figures = {"kv_bytes": 480, "kv_bytes_full": 1000, "confidence": 0.3}
+        run.take(Finished(title, "an answer", 4, 1.0, figures))
+    for stopped, most in ((False, 4), (False, 5), (True, 4)):
+        run.stopped, run.max_new_tokens = stopped, most
+        assert answers.note(run) == ("" if stopped else UNSURE_NOTE)
+        cut = answers.CUT_NOTE in answers.cards(run, on_cpu=False)["further"]
+        assert cut == (most == 4 and not stopped)
 
 
 # -- the one sentence and the one number of a column, and its words ----------------------------

@@ -19,11 +19,10 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.fixtures import Shoot, Visit
+from tests.fixtures import Visit
 from tests.served import page_process, wait_ready
 
 ROOT = Path(__file__).resolve().parents[2]
-ARTIFACTS = Path(__file__).resolve().parent / "artifacts"
 # What gradio's own client says when a page with a running request is left; Chromium words the
 # first by what was being read, and newer ones name the buffer.
 CUT_SHORT = re.compile(
@@ -125,14 +124,3 @@ def left(page: Page) -> Page:
     page.goto("about:blank")
     page.mouse.move(0, 0)
     return page
-
-
-@pytest.fixture
-def shoot() -> Shoot:
-    """Keep a full-page screenshot as an artefact."""
-    ARTIFACTS.mkdir(exist_ok=True)
-
-    def save(page: Page, name: str) -> None:
-        page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
-
-    return save

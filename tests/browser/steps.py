@@ -9,6 +9,11 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageDraw
 from playwright.sync_api import Error, FilePayload, Page, expect
 
+DATA = (
+    "name => { const plot = document.querySelector(`#${name}-plot .js-plotly-plot`);"
+    " return plot?.data && JSON.stringify([plot.data.map(t => [t.z, t.x, t.y]),"
+    " plot.layout.shapes, plot.layout.annotations]) }"
+)
 DONE = '#answers .rk-card[data-state="done"]'
 
 
@@ -76,24 +81,14 @@ def begin_long(page: Page, tokens: int) -> None:
 
 def plot_data(page: Page, name: str) -> str:
     """The data of a figure, as text that changes when the figure does."""
-    return page.evaluate(
-        "name => { const plot = document.querySelector(`#${name}-plot .js-plotly-plot`);"
-        " return JSON.stringify([plot.data.map(t => [t.z, t.x, t.y]), plot.layout.shapes,"
-        " plot.layout.annotations]) }",
-        name,
-    )
+    return page.evaluate(f"name => ({DATA})(name)", name)
 
 
 def changes(page: Page, name: str, before: str) -> float:
     """Wait for a figure to differ from `before`; returns the seconds it took."""
     started = time.monotonic()
-    page.wait_for_function(
-        "([name, before]) => { const plot ="
-        " document.querySelector(`#${name}-plot .js-plotly-plot`); return plot && plot.data &&"
-        " JSON.stringify([plot.data.map(t => [t.z, t.x, t.y]), plot.layout.shapes,"
-        " plot.layout.annotations]) !== before }",
-        arg=[name, before],
-    )
+    differs = f"([name, before]) => (d => d && d !== before)(({DATA})(name))"
+    page.wait_for_function(differs, arg=[name, before])
     return time.monotonic() - started
 
 

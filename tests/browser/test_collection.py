@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import FilePayload, Page, expect
 
-from tests.browser.steps import drawn, findings, page_width, turn
-from tests.fixtures import Shoot, Visit
+from tests.browser.steps import drawn, findings, page_width
+from tests.fixtures import Visit
 from tests.unit.test_pdf import pdf_of
 
 pytestmark = pytest.mark.browser
@@ -56,7 +56,7 @@ def ask(page: Page, question: str) -> float:
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_pages_are_dropped_once_and_asked_twice(visit: Visit, shoot: Shoot) -> None:
+def test_pages_are_dropped_once_and_asked_twice(visit: Visit) -> None:
     page = visit(1440, 900)
     page.get_by_role("tab", name="Collection").click()
     box = page.locator("#collection-files input[type=file]")
@@ -96,11 +96,10 @@ def test_pages_are_dropped_once_and_asked_twice(visit: Visit, shoot: Shoot) -> N
             page.set_viewport_size({"width": width, "height": height})
             complaints += findings(page, theme)
             assert page_width(page) <= width
-            shoot(page, f"collection-{width}-{theme}")
     assert not complaints, "\n".join(complaints)
 
 
-def test_a_page_opens_large_and_its_words_light_up(visit: Visit, shoot: Shoot) -> None:
+def test_a_page_opens_large_and_its_words_light_up(visit: Visit) -> None:
     page = visit(1280, 800)
     page.get_by_role("tab", name="Collection").click()
     receipt = EXAMPLES / "receipt.png"
@@ -123,9 +122,6 @@ def test_a_page_opens_large_and_its_words_light_up(visit: Visit, shoot: Shoot) -
     words.first.click()
     expect(dialog.locator(".rk-veil[data-on]")).to_be_visible()
     expect(dialog.locator(".rk-lit")).to_contain_text("The stored page looked here for ")
-    for theme in ("light", "dark"):
-        turn(page, theme)
-        shoot(page, f"opened-{theme}")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
     page.locator("#collection-clear").click()

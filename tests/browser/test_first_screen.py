@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.steps import DONE, ask, begin_long, findings, page_width, press
-from tests.fixtures import Shoot, Visit, present
+from tests.fixtures import Visit, present
 
 pytestmark = pytest.mark.browser
 
@@ -28,14 +28,11 @@ def in_view(page: Page, selector: str) -> list[bool]:
 
 
 @pytest.mark.parametrize(("width", "height"), DESKS)
-def test_answers_and_their_sliders_are_in_view(
-    visit: Visit, shoot: Shoot, width: int, height: int
-) -> None:
+def test_answers_and_their_sliders_are_in_view(visit: Visit, width: int, height: int) -> None:
     page = visit(width, height)
     assert in_view(page, DONE) == [True] * 3
     assert in_view(page, ".rk-sliders input[type=range]") == [True] * 3
     assert all(in_view(page, "#image, #question, #ask, #stop, .rk-reading, #drawers button"))
-    shoot(page, f"first-{width}")
     page.mouse.wheel(0, 100_000)
     page.wait_for_function("() => scrollY > 500")
     page.evaluate("scrollTo(0, 0)")
@@ -61,7 +58,7 @@ def test_on_a_phone_ask_brings_the_answers_into_view(visit: Visit) -> None:
     page.emulate_media(reduced_motion="no-preference")
 
 
-def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit, shoot: Shoot) -> None:
+def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit) -> None:
     """320 pixels: what WCAG 1.4.10 asks for."""
     page = visit(320, 720)
     tabs = page.locator("#parts > .tab-wrapper .tab-container:not(.visually-hidden) [role=tab]")
@@ -73,7 +70,6 @@ def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit, shoot: Shoot
         buttons = page.locator("#ask, #stop, #collection-ask, #collection-stop")
         for box in (button.bounding_box() for button in buttons.all() if button.is_visible()):
             assert present(box)["x"] + present(box)["width"] <= 320
-        shoot(page, f"narrow-{number}")
 
 
 def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
@@ -93,7 +89,7 @@ def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
 
 
 @pytest.mark.alone
-def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) -> None:
+def test_a_word_lights_the_picture_in_the_same_view(visit: Visit) -> None:
     page = visit(1280, 720)
     ask(page, "What is the total?")
     for column in ("Uncompressed", "FastV + RotateK"):
@@ -116,7 +112,6 @@ def test_a_word_lights_the_picture_in_the_same_view(visit: Visit, shoot: Shoot) 
         assert all(in_view(page, ".rk-word[data-lit], #lit"))
         left, top = brightest(page)
         assert left > 0.6 and 0.5 < top < 0.62  # the position of the total on the receipt
-    shoot(page, "lit")
 
 
 def brightest(page: Page) -> tuple[float, float]:
@@ -131,7 +126,7 @@ def brightest(page: Page) -> tuple[float, float]:
     ))  # fmt: skip
 
 
-def test_on_a_phone_the_picture_comes_to_the_word(visit: Visit, shoot: Shoot) -> None:
+def test_on_a_phone_the_picture_comes_to_the_word(visit: Visit) -> None:
     page = visit(390, 844)
     ask(page, "What is the total?")
     page.locator("#answers").evaluate("answers => answers.scrollIntoView({block: 'start'})")
@@ -140,7 +135,6 @@ def test_on_a_phone_the_picture_comes_to_the_word(visit: Visit, shoot: Shoot) ->
     small = page.locator(".rk-beside")
     expect(small).to_be_visible()
     assert all(in_view(page, ".rk-beside, .rk-word[data-lit]"))
-    shoot(page, "phone-lit")
     small.click()
     expect(small).to_have_count(0)
     expect(page.locator(".rk-word[data-lit]")).to_have_count(0)

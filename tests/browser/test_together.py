@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from tests.browser.steps import DONE, answered, ask, open_drawer, press, watch
-from tests.fixtures import Shoot, Visit
+from tests.fixtures import Visit
 
 pytestmark = pytest.mark.browser
 FOLLOW = "#follow-text textarea, #follow-text input, textarea#follow-text"
@@ -56,7 +56,7 @@ def follow(page: Page, question: str) -> None:
     expect(page.locator(FOLLOW).first).to_have_value("")  # the box is emptied for the next one
 
 
-def test_rivals_answer_beside_the_three(visit: Visit, shoot: Shoot) -> None:
+def test_rivals_answer_beside_the_three(visit: Visit) -> None:
     page = visit()
     open_drawer(page, "setup")
     for name in ("Dropped tokens alone", "ThinK", "SparK"):
@@ -78,10 +78,9 @@ def test_rivals_answer_beside_the_three(visit: Visit, shoot: Shoot) -> None:
     page.wait_for_function(
         "document.querySelector('#budget-plot .js-plotly-plot').layout.yaxis.ticktext.length === 6"
     )
-    shoot(page, "all-methods")
 
 
-def test_a_follow_up_goes_on_from_the_kept_caches(visit: Visit, shoot: Shoot) -> None:
+def test_a_follow_up_goes_on_from_the_kept_caches(visit: Visit) -> None:
     page = visit()
     expect(page.locator("#follow")).to_be_hidden()
     ask(page, "What is the total?")
@@ -98,7 +97,6 @@ def test_a_follow_up_goes_on_from_the_kept_caches(visit: Visit, shoot: Shoot) ->
     expect(first.locator('[data-badge="prefill"]')).to_contain_text("question only")
     assert held(page, 0) > before[0] and held(page, 1) > before[1]
     expect(page.locator(FOLLOW).first).to_have_value("")
-    shoot(page, "follow-up")
     page.locator("#examples .thumbnail-item").nth(1).click()
     expect(page.locator("#follow")).to_be_hidden()
 
@@ -126,7 +124,7 @@ def test_answers_are_saved(visit: Visit) -> None:
     expect(page.locator("#export-code")).to_contain_text("engine.follow(talk, 'What is the time?'")
 
 
-def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot) -> None:
+def test_a_link_brings_everything_back(visit: Visit, address: str) -> None:
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#examples .thumbnail-item").nth(2).click()
@@ -152,4 +150,3 @@ def test_a_link_brings_everything_back(visit: Visit, address: str, shoot: Shoot)
     expect(page.locator("#status")).to_contain_text("come from the link")
     assert "table.png" in (page.locator("#image img").get_attribute("src") or "")
     open_drawer(page, "export")
-    shoot(page, "taken-away")

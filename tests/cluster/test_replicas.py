@@ -11,7 +11,7 @@ import pytest
 
 from rotatek import errors
 from tests.cluster.conftest import Nodes
-from tests.fixtures import Picture, Together, free_port
+from tests.fixtures import Picture, at_once, free_port
 from tests.server.conftest import asked, client_of
 
 pytestmark = [pytest.mark.nodes, pytest.mark.unversioned, pytest.mark.timeout(900)]
@@ -74,12 +74,10 @@ def test_all_ports_are_on_loopback(nodes: Nodes, address: str) -> None:
     assert not [one for one in found if not one[1].startswith(("127.", "::1", "::ffff:127."))]
 
 
-def test_a_node_killed_in_mid_stream(
-    nodes: Nodes, address: str, picture: Picture, together: Together
-) -> None:
+def test_a_node_killed_in_mid_stream(nodes: Nodes, address: str, picture: Picture) -> None:
     """Every answer is whole, or ends with the sentence that says to ask again; then all are."""
     visitors = [Visitor(address, picture(224, 168, seed=seed)) for seed in STEADY]
-    together([visitor.ask for visitor in visitors])
+    at_once([visitor.ask for visitor in visitors])
     expected = [visitor.text for visitor in visitors]
     assert all(expected) and all(visitor.count == LENGTH for visitor in visitors)
 
@@ -93,7 +91,7 @@ def test_a_node_killed_in_mid_stream(
         visitor.text = ""
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    together([visitor.ask for visitor in visitors])
+    at_once([visitor.ask for visitor in visitors])
     killer.join()
     for visitor, whole in zip(visitors, expected, strict=True):
         if visitor.error:
@@ -103,5 +101,5 @@ def test_a_node_killed_in_mid_stream(
             assert visitor.text == whole and visitor.count == LENGTH
     broken = [visitor for visitor in visitors if visitor.error]
     assert 0 < len(broken) < len(visitors), "one of two replicas was lost in mid-answer"
-    together([visitor.ask for visitor in broken])
+    at_once([visitor.ask for visitor in broken])
     assert [visitor.text for visitor in visitors] == expected

@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from rotatek import Engine, Settings, errors
+from rotatek import Engine, Settings, errors, open_image
 from rotatek.engine.events import Token
 from rotatek.inputs import pdf
-from rotatek.inputs.images import open_image
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.request import Limits, make_chat, make_request
 from rotatek.models import VisionLanguageModel

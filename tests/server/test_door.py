@@ -20,7 +20,7 @@ from rotatek.server.chat_app import ChatApp
 from rotatek.server.fields import HEADER
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
-from tests.fixtures import Picture, Together, at_once
+from tests.fixtures import Picture, at_once
 from tests.served import Slow, until
 from tests.server.conftest import (
     ask,
@@ -153,9 +153,7 @@ def test_a_client_that_leaves_stops_its_answer(
     assert len(door.service.conversations) == 0
 
 
-def test_a_full_queue_refuses(
-    slow: tuple[ChatApp, str], picture: Picture, together: Together
-) -> None:
+def test_a_full_queue_refuses(slow: tuple[ChatApp, str], picture: Picture) -> None:
     door, address = slow
     told, engine = list[int](), cast(Slow, door.service.engine("tiny"))
     engine.open.clear()  # until all that are refused have been
@@ -170,7 +168,7 @@ def test_a_full_queue_refuses(
             if len(told) == 4:
                 engine.open.set()
 
-    together([one] * 6)
+    at_once([one] * 6)
     assert sorted(told) == [200, 200, 429, 429, 429, 429]
     assert door.workers.running == door.workers.waiting == 0
 

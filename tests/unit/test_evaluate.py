@@ -1,8 +1,6 @@
 """The evaluation on a tiny random model: suites, runs that go on, records, the two commands."""
 
-import csv
 import gzip
-import io
 import json
 from collections.abc import Callable, Iterator
 from math import isnan
@@ -320,33 +318,29 @@ def made(path: Path) -> list[Answer]:
 
 def test_records_are_what_plain_python_computes_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv.gz"
-    assert read(path) == [] and made(path) == read(path)
-    lines = list(csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode(), "")))
+    assert read(path) == [] and (answers := made(path)) == read(path)
+    whole = {one.question: one.score for one in answers if one.setting == UNCOMPRESSED}
     records = report.rows(path)
     assert len(records) == 2 * 3 * 2  # settings, splits and all of them, turns
     for one in records:
         mine = [
-            line for line in lines
-            if line["setting"] == one.setting and one.split in (line["split"], report.EVERY)
-            and (line["turn"] == "1") == (one.turn == report.FIRST)
+            each for each in answers
+            if each.setting == one.setting and one.split in (each.split, report.EVERY)
+            and (each.turn == 1) == (one.turn == report.FIRST)
         ]  # fmt: skip
-        whole = {
-            line["question"]: float(line["score"])
-            for line in lines if line["setting"] == UNCOMPRESSED
-        }  # fmt: skip
 
         def mean(values: list[float]) -> Any:
             return pytest.approx(sum(values) / len(values))
 
         assert one.questions == len(mine)
-        assert one.score == mean([float(line["score"]) for line in mine])
-        assert one.difference == mean([float(r["score"]) - whole[r["question"]] for r in mine])
-        assert one.same == mean([float(line["same"]) for line in mine])
-        assert one.bytes == mean([int(r["bytes"]) / int(r["full_bytes"]) for r in mine])
-        assert one.whole_tokens == mean([int(line["whole_tokens"]) for line in mine])
+        assert one.score == mean([each.score for each in mine])
+        assert one.difference == mean([each.score - whole[each.question] for each in mine])
+        assert one.same == mean([each.same for each in mine])
+        assert one.bytes == mean([each.bytes / each.full_bytes for each in mine])
+        assert one.whole_tokens == mean([each.whole_tokens for each in mine])
         assert one.low <= one.score <= one.high
         assert one.difference_low <= one.difference <= one.difference_high
-        known = [float(line["kl"]) for line in mine if line["kl"]]
+        known = [each.kl for each in mine if each.kl is not None]
         assert isnan(one.kl) if not known else one.kl == mean(known)
 
 

@@ -94,10 +94,6 @@ FIT: dict[str, Callable[[], hf.PreTrainedModel]] = {
     "gemma2 without a cap": over(
         hf.Gemma2Config, attn_logit_softcapping=None, layer_types=MIXED, sliding_window=8
     ),
-    "qwen2_moe": over(  # which says 0 for no window
-        hf.Qwen2MoeConfig, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=32,
-        shared_expert_intermediate_size=32, use_sliding_window=False,
-    ),
 }  # fmt: skip
 
 

@@ -274,13 +274,3 @@ def test_calibrated_on_itself_equals_online(
         assert torch.allclose(mine @ mine.mT, basis[..., :8] @ basis[..., :8].mT, atol=1e-3)
     said, _ = _run(vlm, embedded, Settings.of(keep_channels=0.25, calibration=str(path)))
     assert said == wanted
-
-
-def test_what_is_no_calibration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.CalibrationUnusable):
-        load_bases(tmp_path / "missing.safetensors", 4)
-    (tmp_path / "noise.safetensors").write_bytes(b"noise" * 9)
-    with pytest.raises(errors.CalibrationUnusable):
-        load_bases(tmp_path / "noise.safetensors", 4)
-    with pytest.raises(errors.CalibrationUnusable):
-        Calibrator().save(tmp_path / "x.safetensors", "none")
