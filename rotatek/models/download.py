@@ -81,7 +81,8 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
 
 
 def _fetched(options: dict[str, Any]) -> str:
-    """The hub's copy of a repository, or without a connection, the cached one."""
+    """The hub's copy of a repository, or without a connection, the cached one. Missing files are
+    fetched with progress on the terminal and to listeners in this context."""
     source, revision = options["repo_id"], options["revision"]
     try:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
@@ -94,9 +95,14 @@ def _fetched(options: dict[str, Any]) -> str:
             raise
         return kept
     fresh = [file.file_size or 0 for file in found if file.will_download]
-    if fresh:
-        return _download(options, sum(fresh))
-    return str(snapshot_download(**options, local_files_only=True))
+    if not fresh:
+        return str(snapshot_download(**options, local_files_only=True))
+    progress, needed = _PROGRESS.get() or Progress(), sum(fresh)
+    _check_disk(Path(constants.HF_HUB_CACHE), needed)
+    progress.done, progress.total = 0, needed
+    folder = snapshot_download(**options, tqdm_class=_bars(progress))
+    progress.done = needed
+    return str(folder)
 
 
 def _cached(options: dict[str, Any]) -> str | None:
@@ -116,16 +122,6 @@ def _has_weights(folder: Path) -> bool:
         return any(folder.glob("*.safetensors"))
     named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
     return all((folder / name).exists() for name in named)
-
-
-def _download(options: dict[str, Any], needed: int) -> str:
-    """Fetch missing files, with progress on the terminal and to listeners in this context."""
-    _check_disk(Path(constants.HF_HUB_CACHE), needed)
-    progress = _PROGRESS.get() or Progress()
-    progress.done, progress.total = 0, needed
-    folder = snapshot_download(**options, tqdm_class=_bars(progress))
-    progress.done = needed
-    return str(folder)
 
 
 def _bars(progress: Progress | None = None) -> type[tqdm]:

@@ -22,7 +22,6 @@ from rotatek.errors import (
     ModelUnsupported,
     OutOfMemory,
     SettingError,
-    UserError,
     WeightsDamaged,
 )
 from rotatek.models import smollm2
@@ -180,28 +179,23 @@ def _config(checkpoint: Checkpoint) -> Any:
     Raises:
         UserError: as `fetch`; ModelUnsupported for a type that transformers does not know.
     """
-    folder = fetch(checkpoint.source, checkpoint.revision, ("config.json",))
+    file = Path(fetch(checkpoint.source, checkpoint.revision, ("config.json",)), "config.json")
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)
     except (OSError, ValueError) as exc:
-        raise _unreadable(checkpoint.name, Path(folder, "config.json")) from exc
-
-
-def _unreadable(name: str, file: Path) -> UserError:
-    """The fault of a configuration that transformers does not read."""
-    if not file.exists():
-        return missing(name)
-    try:
-        kind = json.loads(file.read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return incomplete(name)
-    if kind in CONFIG_MAPPING:
-        return incomplete(name)
-    return ModelUnsupported(
-        f"Models of type {kind!r} are not among those of transformers {transformers_version}, and "
-        "a checkpoint's own code is not run. Install a newer transformers that knows them, or "
-        "choose one of the families that `python -m rotatek info` lists."
-    )
+        if not file.exists():
+            raise missing(checkpoint.name) from exc
+        try:
+            kind = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+        except (OSError, ValueError, KeyError, TypeError):
+            kind = None
+        if kind is None or kind in CONFIG_MAPPING:
+            raise incomplete(checkpoint.name) from exc
+        raise ModelUnsupported(
+            f"Models of type {kind!r} are not among those of transformers {transformers_version}, "
+            "and a checkpoint's own code is not run. Install a newer transformers that knows them, "
+            "or choose one of the families that `python -m rotatek info` lists."
+        ) from exc
 
 
 def fitting(free: int | None = None) -> list[str]:
