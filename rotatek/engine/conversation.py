@@ -24,8 +24,8 @@ from kernels import dispatch
 from rotatek.cache.bytes import ByteCount
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
-from rotatek.engine.admission import MemoryReservation
 from rotatek.engine.events import Answer, Finished, Likely, Prefilled, Token
+from rotatek.engine.memory import MemoryReservation
 from rotatek.engine.passes import feed
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row

@@ -23,11 +23,11 @@ from kernels import dispatch
 from rotatek.bridge.attention import StopFlag, watched
 from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.engine import recovery
-from rotatek.engine.admission import Admission, MemoryReservation, room_of
+from rotatek.engine import memory
 from rotatek.engine.conversation import Column, Conversation, feed_follow_up
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
+from rotatek.engine.memory import Admission, MemoryReservation, room_of
 from rotatek.engine.passes import Prefill, empty_cache, fill, forked, prefills_of, turn_of
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
@@ -138,15 +138,15 @@ class Engine:
         short = yield from self._attempt(request, columns, stop, trace, conversation)
         if short and not stop.is_set():
             log.warning(TIGHTER)
-            smaller = recovery.tighter(request)
+            smaller = memory.tighter(request)
             yield Restarted(TIGHTER, smaller.max_new_tokens)
             self.pictures.clear()
             self.vlm.questions.forget()
-            recovery.free(self.vlm.device)  # after the listener has dropped spare conversations
+            memory.free(self.vlm.device)  # after the listener has dropped spare conversations
             short = yield from self._attempt(smaller, columns, stop, trace, conversation)
         if short:
             yield Failed(OutOfMemory())
-            recovery.free(self.vlm.device)
+            memory.free(self.vlm.device)
 
     def _attempt(
         self,
@@ -225,7 +225,7 @@ class Engine:
         """The visitor's message for a failure; a lost accelerator is recorded."""
         if is_out_of_memory(failure):
             return Failed(OutOfMemory())
-        self._lost = self._lost or recovery.is_lost(failure, self.vlm.device)
+        self._lost = self._lost or memory.is_lost(failure, self.vlm.device)
         return Failed(Restarting() if self._lost else public_error(failure))
 
     def follow(
@@ -308,8 +308,8 @@ class Engine:
     def state(self) -> EngineState:
         """Running and waiting requests, and their memory. For metrics."""
         admission = self.admission
-        return EngineState(
-            **vars(self.scheduler.counters),
+        return replace(
+            self.scheduler.counters,
             running=admission.running,
             waiting=admission.waiting,
             rows=self.scheduler.running,

@@ -288,11 +288,13 @@ class Health:
 
 
 @dataclass
-class Counters:
-    """An engine's totals since its start.
+class EngineState:
+    """An engine's totals since its start, and its present work.
 
     prefills: rows; steps; tokens; shed: requests that ran out of memory; failed: rows that did by
-    themselves.
+    themselves; running, waiting: requests that are being answered, and that wait for memory; rows:
+    of the running batch; live_bytes: of all caches, kept conversations included, and room_bytes:
+    their limit; picture_*: bytes of pictures in memory, and how many were found there or not.
     """
 
     prefills: int = 0
@@ -300,17 +302,6 @@ class Counters:
     tokens: int = 0
     shed: int = 0
     failed: int = 0
-
-
-@dataclass
-class EngineState(Counters):
-    """An engine's totals, and its present work.
-
-    running, waiting: requests that are being answered, and that wait for memory; rows: of the
-    running batch; live_bytes: of all caches, kept conversations included, and room_bytes: their
-    limit; picture_*: bytes of pictures in memory, and how many were found there or not.
-    """
-
     running: int = 0
     waiting: int = 0
     rows: int = 0

@@ -25,10 +25,10 @@ from rotatek.bridge.attention import StopFlag, stoppable
 from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
-from rotatek.engine import passes, recovery
+from rotatek.engine import memory, passes
 from rotatek.engine.batch import RunningBatch
 from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
-from rotatek.engine.events import Counters
+from rotatek.engine.events import EngineState
 from rotatek.engine.sequences import SampledToken, Sequence, TokenChoice
 from rotatek.models import VisionLanguageModel
 from rotatek.models.memory import Unused, is_out_of_memory, share_arenas
@@ -77,7 +77,7 @@ class Scheduler:
         self.vlm, self.device = vlm, vlm.device  # read once: a model searches its weights for it
         self._stops = vlm.stop_ids
         self.graphs = graphs and vlm.device.type == "cuda"
-        self.counters, self._expected = Counters(), expected
+        self.counters, self._expected = EngineState(), expected
         self.preprocessing = threading.Semaphore(PREPROCESSED)
         self.preparing = threading.Lock()  # tokenizers change while they work
         self._turns, self._prefills = DeviceTurns(), DeviceTurns()
@@ -354,7 +354,7 @@ class Scheduler:
             latest = max(sequence.request for sequence in self._rows)
             self._fail([s for s in self._rows if s.request == latest], failure)
             self.counters.shed += 1
-            recovery.free(self.device)
+            memory.free(self.device)
             return
         log.warning("a step of %d rows failed: each is run separately", len(self._rows))
         for sequence in self._rows:

@@ -21,11 +21,11 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from rotatek.cache.rotatek_cache import release
-from rotatek.engine import recovery
-from rotatek.engine.admission import MemoryReservation
+from rotatek.engine import memory
 from rotatek.engine.conversation import Column, Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Stored
+from rotatek.engine.memory import MemoryReservation
 from rotatek.engine.passes import forked, read_on, turn_of
 from rotatek.errors import OutOfMemory, Stopped, UserError
 from rotatek.evaluation.answers import Answer, append, begin
@@ -227,7 +227,7 @@ class Run:
                 if isinstance(failure, OutOfMemory):
                     if len(some) < 2:
                         raise failure
-                    recovery.free(self.engine.vlm.device)
+                    memory.free(self.engine.vlm.device)
                     self._most = min(self._most, len(some) // 2)
                 elif not some or self._try(picture, [], found) is not None:
                     self.left_out[picture] = failure.message

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from rotatek import errors
-from rotatek.engine.recovery import leave_for_restart
+from rotatek.engine.memory import leave_for_restart
 from rotatek.page import zerogpu
 from rotatek.page.binding import VISITORS
 from rotatek.page.build import build

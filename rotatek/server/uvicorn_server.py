@@ -8,7 +8,7 @@ from typing import Final
 
 import uvicorn
 
-from rotatek.engine.recovery import leave_for_restart
+from rotatek.engine.memory import leave_for_restart
 from rotatek.server.chat_app import ChatApp
 
 log = logging.getLogger("rotatek")

@@ -22,7 +22,7 @@ from PIL import Image
 
 from rotatek import BASELINE, Engine, RotateKCache, Settings, errors
 from rotatek.cli import main as command
-from rotatek.engine import recovery
+from rotatek.engine import memory
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.request import Limits, Request, make_request
 from tests.served import caches_held
@@ -137,7 +137,7 @@ def test_memory_short_once_is_answered_under_tighter_limits(
         events = list(engine.compare(request_, COLUMNS))
     (told,) = [event for event in events if isinstance(event, Restarted)]
     assert told.message == errors.TIGHTER and told.message.endswith(".")
-    assert told.max_new_tokens == recovery.tighter(request_).max_new_tokens
+    assert told.max_new_tokens == memory.tighter(request_).max_new_tokens
     again = events[events.index(told) + 1 :]
     assert not [event for event in events if isinstance(event, Failed)]
     assert set(answers(again)) == set(COLUMNS)
@@ -150,17 +150,17 @@ def test_a_lost_accelerator_turns_health_red(
 ) -> None:
     """Nothing can be answered any more: requests get a message, and health reports it."""
     gpu, failure = torch.device("cuda"), torch.AcceleratorError("CUDA error: illegal memory access")
-    monkeypatch.setattr(recovery, "probe", lambda device: None)
-    assert not recovery.is_lost(failure, gpu)  # the next call works
-    monkeypatch.setattr(recovery, "probe", raising(failure)(recovery.probe))
-    assert recovery.is_lost(failure, gpu) and not recovery.is_lost(ValueError(), gpu)
-    assert not recovery.is_lost(failure, torch.device("cpu"))
+    monkeypatch.setattr(memory, "probe", lambda device: None)
+    assert not memory.is_lost(failure, gpu)  # the next call works
+    monkeypatch.setattr(memory, "probe", raising(failure)(memory.probe))
+    assert memory.is_lost(failure, gpu) and not memory.is_lost(ValueError(), gpu)
+    assert not memory.is_lost(failure, torch.device("cpu"))
     engine = Engine(tiny_qwen())
     assert engine.health().able
     owner, name, after = place("first decoding step")
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, raising(failure, after)(getattr(owner, name)))
-        patch.setattr(recovery, "is_lost", lambda failure, device: True)
+        patch.setattr(memory, "is_lost", lambda failure, device: True)
         *_, last = engine.compare(request_, COLUMNS)
     for told in (last, *engine.compare(request_, COLUMNS)):
         assert isinstance(told, Failed) and isinstance(told.error, errors.Restarting)
