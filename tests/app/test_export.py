@@ -19,7 +19,7 @@ from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.columns import UNCOMPRESSED, title_of, titled
+from rotatek.methods.columns import titled
 from rotatek.page import export, results, settings
 from rotatek.page.ask import answers, card
 from rotatek.page.ask.answers import cards
@@ -146,36 +146,10 @@ def test_follow_ups_are_drawn_and_listed(tmp_path: Path) -> None:
 
 # -- settings as a form, as short text and as columns; where answers part ----------------------
 
-SETTINGS = [
-    Settings(),
-    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25),
-    Settings.of(tokens="visionzip", keep_tokens=0.45, channels="think", keep_channels=0.5),
-    Settings.of(tokens="fastv", keep_tokens=0.25, channels="full", keep_channels=1.0),
-    Settings.of(weighting="none", keep_channels=0.1),
-]
-
-
-@pytest.mark.parametrize("chosen", SETTINGS, ids=encode)
-def test_settings_survive_widgets_and_text(chosen: Settings) -> None:
-    assert settings_of(values_of(chosen)) == chosen
-    assert decode(encode(chosen)) == chosen
-
-
-def test_columns_have_titles_of_their_own() -> None:
-    chosen = Settings.of(tokens="fastv", keep_tokens=0.4)
-    narrower = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1)
-    narrowest = Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.1, weighting="none")
-    columns = titled(chosen, [chosen, narrower, narrowest, BASELINE])
-    assert list(columns) == [
-        UNCOMPRESSED, "FastV + RotateK", "FastV + RotateK, 22 %", "FastV + RotateK, 2"
-    ]  # fmt: skip
-    assert list(titled(BASELINE, [])) == [UNCOMPRESSED]
-    assert title_of(Settings.of(smaller=8)).startswith("RotateK (8 times smaller")
-
 
 def test_every_column_has_its_place(service: Service, image: Image.Image) -> None:
     """Also where the second one drops nothing, and with further ones."""
-    for chosen, others in ((SETTINGS[1], ["think"]), (BASELINE, [])):
+    for chosen, others in ((CHOSEN, ["think"]), (BASELINE, [])):
         columns = settings.columns_of(chosen, 8, others)
         *_, run = service.ask("tiny", image, "Which?", columns, 4)
         shown = answers.cards(run, on_cpu=True)

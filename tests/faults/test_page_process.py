@@ -36,10 +36,7 @@ server.service_here = lambda: service_of(engine)
 server.main()
 """
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.name != "posix", reason="signals"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals")]
 
 
 class Page(NamedTuple):

@@ -220,12 +220,6 @@ def test_refusals_are_one_sentence_and_status_2(
     assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
-def test_usage_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        command.main(["ask", "--max-new-tokens", "much"])
-    assert exit_.value.code == 2 and capsys.readouterr().err.count("\n") == 1
-
-
 @pytest.mark.parametrize("word", ["ask", "compare"])
 def test_help_has_every_option_of_every_method(
     word: str, capsys: pytest.CaptureFixture[str]

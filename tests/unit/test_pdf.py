@@ -112,8 +112,7 @@ def test_nothing_of_the_folder_one_stands_in_is_run(
 
 
 @pytest.mark.parametrize(
-    ("box", "size"),
-    [(b"0 0 14000 7000", (2000, 1000)), (b"0 0 3 3", None), (b"0 0 9000 3", None)],
+    ("box", "size"), [(b"0 0 14000 7000", (2000, 1000)), (b"0 0 3 3", None), (b"0 0 9000 3", None)]
 )
 def test_a_page_of_no_usual_size(box: bytes, size: tuple[int, int] | None) -> None:
     """A large one is drawn smaller; a tiny one costs that page."""
