@@ -4,14 +4,12 @@
 import argparse
 import csv
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from rotatek.cli.answers import aligned, print_json, say
 from rotatek.cli.settings_arguments import given, sampling_of
-from rotatek.errors import StorageFull, StoreForeign, UserError
+from rotatek.errors import StoreForeign, UserError
 from rotatek.inputs.text_files import one_line
 from rotatek.methods.settings import STORED, Settings, path_names
 
@@ -163,8 +161,14 @@ def ask_store(args: argparse.Namespace) -> int:
         names, args.image, args.max_new_tokens, batch=AT_ONCE, sampling=sampling
     )
     failed = doubted = 0
-    with ExitStack() as stack:
-        write = None if args.csv is None else _table(stack, Path(args.csv))
+    with (
+        nullcontext()
+        if args.csv is None
+        else open(args.csv, "w", 1, "utf-8", "backslashreplace", newline="") as file
+    ):
+        write = None if file is None else csv.writer(file).writerow  # a row when it is known
+        if write is not None:
+            write(["page", "answer", "confidence", "doubt", "error"])
         for (label, _), answer in zip(labels, answers, strict=True):
             failed += bool(answer.error)
             doubt = pictures.doubt(answer)
@@ -192,29 +196,6 @@ def _print(label: str, answer: "Answer", doubt: str, as_json: bool) -> None:
         return
     text = " ".join((answer.error and f"({answer.error})" or answer.text).split())
     say(f"{one_line(label)}\t{text}\t{confidence:.2f}")
-
-
-def _table(stack: ExitStack, path: Path) -> Callable[[list[str]], None]:
-    """Write rows of a CSV file as they come, until the stack ends.
-
-    Raises:
-        UserError: where it cannot be written.
-    """
-    try:
-        made = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
-        file = stack.enter_context(made)
-    except OSError as error:
-        raise UserError("The CSV file cannot be written. Check its folder.") from error
-
-    def write(cells: list[str]) -> None:
-        try:
-            csv.writer(file).writerow(cells)
-            file.flush()
-        except OSError as error:
-            raise StorageFull from error
-
-    write(["page", "answer", "confidence", "doubt", "error"])
-    return write
 
 
 def sized(number: int) -> str:

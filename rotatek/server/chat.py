@@ -80,7 +80,7 @@ class Chat:
     until: float | None = None
 
 
-def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
+def read_messages(messages: Any, ignored: Ignored) -> Chat:
     """The chat of a call.
 
     Args:
@@ -90,7 +90,6 @@ def read_messages(messages: Any, ignored: Ignored | None = None) -> Chat:
     Raises:
         UserError: where they are no chat, or a picture is no data; `param` says where.
     """
-    ignored = Ignored() if ignored is None else ignored
     if not isinstance(messages, list) or not messages:
         raise errors.MessagesUnreadable
     chat = Chat(until=time.monotonic() + DRAWN_S)
