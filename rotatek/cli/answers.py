@@ -49,15 +49,14 @@ def reports(
     for row in progress(rows_of(args), batch):
         place = row.place if batch else {}
         with passing(row, batch) as bad:
-            request = row.request(args.place, args.max_new_tokens, sampling)
+            request = row.request(args.max_new_tokens, sampling)
         if not bad:
             engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
             with passing(row, batch) as bad:
                 made = columns(engine, request) if callable(columns) else columns
                 found = collected(engine.compare(request, made, trace=False), made)
                 for one in found:
-                    shown = bool(request.images)
-                    one["doubt"] = doubt_of(engine, one, request.images, shown=shown)
+                    one["doubt"] = doubt_of(engine, one, request.images)
         refused += bool(bad)
         yield [place | one for one in (bad or found)]
     if refused:
@@ -86,22 +85,18 @@ def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
         bad.append({"error": sentence})
 
 
-def doubt_of(
-    engine: "Engine", report: Report, pictures: "Sequence[Image]", *, shown: bool = True
-) -> str | None:
+def doubt_of(engine: "Engine", report: Report, pictures: "Sequence[Image]") -> str | None:
     """Why an answer is to be doubted, in a sentence; None where nothing says so.
 
     Args:
         engine: that answered.
         report: of `collected`.
         pictures: that were asked about, as far as they are known.
-        shown: whether there were any.
     """
     from rotatek.inspect.doubt import any_photo, doubt  # noqa: PLC0415
 
     sure = report["confidence"] if report["new_tokens"] else None
-    said = doubt(engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures), shown=shown)
-    return said or None
+    return doubt(engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures)) or None
 
 
 def collected(events: "Iterable[Event]", columns: "Mapping[str, Settings]") -> list[Report]:

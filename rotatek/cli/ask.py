@@ -29,9 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     parser.set_defaults(model=None)  # a store knows its model
     parser.add_argument(
-        "--no-image", action="store_true", help="ask the QUESTION of the language model alone"
-    )
-    parser.add_argument(
         "--store", metavar="DIR", help="ask the QUESTION to every page that `rotatek index` stored"
     )
     parser.add_argument("--csv", metavar="FILE", help="with --store: also write the answers there")
@@ -54,18 +51,10 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or 1 where a page of a store could not answer.
     """
-    is_read = args.store is not None or args.load_cache is not None
-    settings = sorted(given(args)) if args.no_image and args.store is None else []
-    for flag, is_wrong, why in (
-        ("place", is_read and args.place, "has no effect: its pictures were read before. Leave"),
-        ("csv", args.store is None and args.csv,
-         "is for the answers of a store. Add --store DIR, or leave"),
-        *((name, True, "has no effect without an image. Leave") for name in settings),
-    ):  # fmt: skip
-        if is_wrong:
-            raise UserError(f"--{flag.replace('_', '-')} {why} it out.")
     if args.store is not None:
         return ask_store(args)
+    if args.csv is not None:
+        raise UserError("--csv is for the answers of a store. Add --store DIR, or leave it out.")
     args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
     found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
@@ -102,7 +91,7 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         settings = settings_of(args)
         if settings.is_baseline:
             raise CacheNotStorable
-        request = row.request(args.place, args.max_new_tokens, sampling)
+        request = row.request(args.max_new_tokens, sampling)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
         pictures = request.images
         events = engine.compare(

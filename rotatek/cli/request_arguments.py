@@ -26,7 +26,6 @@ class Row(NamedTuple):
         line: of the batch file, in words; none where there is no such file.
         number: of that line.
         fault: the fault of the line, in a sentence.
-        is_text: whether there is no picture.
     """
 
     path: str
@@ -34,7 +33,6 @@ class Row(NamedTuple):
     line: str = ""
     number: int = 0
     fault: str = ""
-    is_text: bool = False
 
     @property
     def place(self) -> dict[str, str | int]:
@@ -57,32 +55,19 @@ class Row(NamedTuple):
         path = Path(self.path)
         return pictures_of(path) if is_pdf(path) else open_image(path)
 
-    def request(self, mark: str | None, max_new_tokens: int, sampling: "Sampling") -> "Request":
+    def request(self, max_new_tokens: int, sampling: "Sampling") -> "Request":
         """The row as it is asked.
 
         Args:
-            mark: in the question, which the picture replaces; None: the picture is first.
             max_new_tokens: the longest answer.
             sampling: how tokens are chosen.
 
         Raises:
-            UserError: where it is refused, or the question does not have the mark once.
+            UserError: where it is refused.
         """
-        from rotatek.inputs.messages import PICTURE, Message  # noqa: PLC0415
-        from rotatek.inputs.request import make_chat, make_request  # noqa: PLC0415
+        from rotatek.inputs.request import make_request  # noqa: PLC0415
 
-        if self.is_text:
-            chat = [Message("user", (self.question,))]
-            return make_chat([], chat, max_new_tokens, sampling=sampling)
-        image, asked = self.opened(), self.question
-        if mark is not None:
-            before, found, behind = asked.partition(mark) if mark else (asked, "", "")
-            if not found or mark in behind:
-                raise UserError(
-                    f"Write {mark!r} once in the question, where --place puts the picture."
-                )
-            return make_request(image, (before, PICTURE, behind), max_new_tokens, sampling=sampling)
-        return make_request(image, asked, max_new_tokens, sampling=sampling)
+        return make_request(self.opened(), self.question, max_new_tokens, sampling=sampling)
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -98,11 +83,6 @@ def add_request(parser: argparse.ArgumentParser) -> None:
         "--batch",
         metavar="FILE.jsonl",
         help='lines of {"image": PATH, "question": TEXT}',
-    )
-    parser.add_argument(
-        "--place",
-        metavar="MARK",
-        help="the mark in QUESTION that the picture replaces, such as {}; by default it is first",
     )
     add_model(parser)
     parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
@@ -132,11 +112,6 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     Raises:
         UserError: if neither or both are given, or the file has no good line.
     """
-    if getattr(args, "no_image", False):
-        alone = args.batch is None and args.place is None
-        if args.image is None or args.question is not None or not alone:
-            raise UserError("With --no-image give the QUESTION alone.")
-        return [Row("", args.image, is_text=True)]
     if args.batch is None:
         if args.image is None or args.question is None:
             raise UserError("Give an IMAGE and a QUESTION, or --batch FILE.jsonl.")

@@ -83,29 +83,6 @@ def test_ask_prints_the_answer_alone_or_every_figure(
     assert report["visual_tokens_kept"] == round(0.4 * report["visual_tokens"])
     assert report["kv_bytes"] < report["kv_bytes_full"]
     assert report["attention"] in ("reference", "triton")
-    _, out, _ = run("ask", "--no-image", "what?", "--max-new-tokens", "4", "--json")
-    told = json.loads(out)
-    assert told["visual_tokens"] == 0 and told["kv_bytes"] == told["kv_bytes_full"] > 0
-
-
-def test_a_picture_stands_first_unless_told(
-    image: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rotatek.inputs import request
-    from rotatek.inputs.messages import PICTURE
-
-    made: list[request.Request] = []
-    real = request.make_request
-
-    def noted(*given: Any, **more: Any) -> request.Request:
-        made.append(real(*given, **more))
-        return made[-1]
-
-    monkeypatch.setattr(request, "make_request", noted)
-    asked = ["ask", image, "In {} what is it?", "--max-new-tokens", "2"]
-    assert run(*asked)[0] == run(*asked, "--place", "{}")[0] == 0
-    assert made[0].messages[0].parts == (PICTURE, "In {} what is it?")
-    assert made[1].messages[0].parts == ("In ", PICTURE, " what is it?")
 
 
 def test_ask_draws_with_a_seed(ask: Callable[..., Any]) -> None:
@@ -180,11 +157,8 @@ def test_columns_of_equal_live_bytes(
 # A command, and what its refusal says: one sentence on stderr, and status 2.
 REFUSED = [
     ("ask", "Give an IMAGE and a QUESTION"),
-    ("ask --no-image a.png what?", "give the QUESTION alone"),
-    ("ask --no-image what? --smaller 4", "--smaller has no effect without an image. Leave it out."),
+    ("ask --no-image what?", "The flag --no-image is gone: the API and the library ask texts"),
     ("ask {image} what? --csv x", "--csv is for the answers of a store. Add --store DIR"),
-    ("ask --store x what? --place @", "--place has no effect: its pictures were read before."),
-    ("ask {image} what? --place <image>", "Write '<image>' once"),
     ("ask --save-cache x --batch rows.jsonl", "Leave --batch out"),
     ("ask --save-cache x {image} what? --channels full", "no compressed cache"),
     ("ask {image} what? --batch nothing.jsonl", "Give either IMAGE"),
@@ -228,7 +202,7 @@ def test_help_has_every_option_of_every_method(
         command.main([word, "--help"])
     assert exit_.value.code == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert len(set(re.findall(r"(?<= )--[a-z-]+", said.partition("positional")[0]))) <= 21
+    assert len(set(re.findall(r"(?<= )--[a-z-]+", said.partition("positional")[0]))) <= 19
     for registry in (TOKENS, CHANNELS):
         for name, method in registry.items():
             assert f"{name}: {method.label}" in said
