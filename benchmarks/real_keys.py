@@ -24,9 +24,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
 from rotatek.bridge.attention import prepare
-from rotatek.bridge.fitness import attention_layers
+from rotatek.bridge.layers import attention_layers, key_layers
 from rotatek.bridge.scope import with_cache
-from rotatek.bridge.state_layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.engine.passes import SharedPrefill, by_pruning

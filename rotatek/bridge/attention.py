@@ -22,11 +22,12 @@ from torch.utils.hooks import RemovableHandle
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from rotatek.bridge.fitness import (
+from rotatek.bridge.layers import (
     EXTRAS,
     attention_of,
     borrows,
     decoder_layers,
+    key_layers,
     lender_of,
     norm_behind,
     number_of,
@@ -37,7 +38,6 @@ from rotatek.bridge.fitness import (
 from rotatek.bridge.process_wide import install
 from rotatek.bridge.row_layout import take_rows
 from rotatek.bridge.scope import CALL, Call, cache_among, own_calls
-from rotatek.bridge.state_layers import key_layers
 from rotatek.bridge.vision import AttentionTap, Segments, multiply_patches, together
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
 

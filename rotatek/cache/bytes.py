@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.state_layers import state_layers, tensors_of
+from rotatek.bridge.layers import state_layers, tensors_of
 
 PARTS: Final = ("visual_keys", "visual_values", "text", "state", "bases", "masks", "lengths")
 

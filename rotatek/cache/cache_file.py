@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from kernels.planes import Planes, covered
 from kernels.reference import Packed
 from rotatek import errors
-from rotatek.bridge.fitness import weight_of
+from rotatek.bridge.layers import weight_of
 from rotatek.methods.channels.store import Store
 
 VERSION: Final = 9  # caches of older versions must be made again

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from rotatek.bridge.attention import tag
-from rotatek.bridge.state_layers import change, key_layers, state_layers, tensors_of
+from rotatek.bridge.layers import change, key_layers, state_layers, tensors_of
 from rotatek.errors import ModeUnsupported, UserError
 
 
@@ -95,7 +95,7 @@ def not_assisted() -> UserError:
 
 class AttendingCache(Cache):
     """A cache whose layers compute attention: a model's call that carries one is compressed. Layers
-    of the model that keep a state have transformers' own (`rotatek.bridge.state_layers`)."""
+    of the model that keep a state have transformers' own (`rotatek.bridge.layers`)."""
 
     attends: ClassVar = True
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from rotatek.bridge.fitness import attention_of, decoder_layers, weight_of
+from rotatek.bridge.layers import attention_of, decoder_layers, weight_of
 from rotatek.methods import rotation
 
 Roots = tuple[Tensor, Tensor]

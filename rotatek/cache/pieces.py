@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rotatek.bridge.attention import pause, stoppable
-from rotatek.bridge.fitness import attention_layers
+from rotatek.bridge.layers import attention_layers
 from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import AttendingCache, CompressedLayer

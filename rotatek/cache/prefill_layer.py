@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root, tag
-from rotatek.bridge.fitness import lends, window_of
+from rotatek.bridge.layers import lends, window_of
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.layer import CompressedLayer

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rotatek.bridge.attention import is_hooked, is_watched
-from rotatek.bridge.fitness import attention_layers, decoder_layers
-from rotatek.bridge.state_layers import key_layers
+from rotatek.bridge.layers import attention_layers, decoder_layers, key_layers
 from rotatek.cache import step_graph
 from rotatek.cache.device_timing import synchronise
 from rotatek.cache.layer import AttendingCache

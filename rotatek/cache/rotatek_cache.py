@@ -19,10 +19,13 @@ from transformers.cache_utils import Cache
 
 from kernels.reference import Packed
 from rotatek.bridge.attention import accepted, is_watched
-from rotatek.bridge.fitness import attention_layers, attention_of, decoder_layers, device_of
-from rotatek.bridge.state_layers import (
+from rotatek.bridge.layers import (
     among_states,
+    attention_layers,
+    attention_of,
     change,
+    decoder_layers,
+    device_of,
     forget_states,
     key_layers,
     restore,

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
+from rotatek.bridge.layers import key_layers, state_layers, tensors_of
 from rotatek.bridge.scope import NAMES
-from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.cache.layer import RewindableCache
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from rotatek.bridge.attention import over_root
-from rotatek.bridge.state_layers import (
+from rotatek.bridge.layers import (
     change,
     emptied,
     forget_states,
@@ -25,7 +25,7 @@ from rotatek.bridge.state_layers import (
     state_of,
     tensors_of,
 )
-from rotatek.bridge.state_layers import (
+from rotatek.bridge.layers import (
     slots as state_slots,
 )
 from rotatek.cache.bytes import storage_bytes

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.bridge.state_layers import key_layers
+from rotatek.bridge.layers import key_layers
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Restarted

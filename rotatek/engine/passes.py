@@ -18,18 +18,18 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
-from rotatek.bridge.fitness import owners
-from rotatek.bridge.row_layout import WINDOW, Layout
-from rotatek.bridge.scope import with_cache
-from rotatek.bridge.state_layers import (
+from rotatek.bridge.layers import (
     copied,
     emptied,
     forget_states,
     key_layers,
+    owners,
     restore,
     state_layers,
     state_of,
 )
+from rotatek.bridge.row_layout import WINDOW, Layout
+from rotatek.bridge.scope import with_cache
 from rotatek.cache.device_timing import Stopwatch, synchronise
 from rotatek.cache.layer import AttendingCache
 from rotatek.cache.prefill_layer import PrefillLayer, Recorder

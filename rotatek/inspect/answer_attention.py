@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from kernels.reference import Narrow, Text, Visual, opened, project_query
-from rotatek.bridge.state_layers import key_layers
+from rotatek.bridge.layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inspect.trace import AnswerRows
 

@@ -16,9 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
 from rotatek.bridge.attention import tapped
-from rotatek.bridge.fitness import attention_layers, attention_of, device_of, kv_shapes
+from rotatek.bridge.layers import attention_layers, attention_of, device_of, kv_shapes, state_bytes
 from rotatek.bridge.scope import own_calls, with_cache
-from rotatek.bridge.state_layers import state_bytes
 from rotatek.bridge.vision import AttentionTap
 from rotatek.cache.question_graph import QuestionGraphs
 from rotatek.cache.token_plan import visual_ids

@@ -2,7 +2,7 @@
 
 Qwen2.5-VL has windows in most vision blocks. Qwen3-VL adds deeper vision features to the first
 layers (DeepStack). In Qwen3.5 and 3.6 one layer in four has Keys, of 256 channels, and is
-compressed; the others keep a state (`rotatek.bridge.state_layers`). The gate that multiplies
+compressed; the others keep a state (`rotatek.bridge.layers`). The gate that multiplies
 attention's output comes after our attention, inside the model's own module.
 
 Pictures' bytes go to the device and become numbers there. The image processor makes float64 of

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from kernels.reference import Narrow, expanded
 from rotatek.bridge.attention import StopFlag, watched
-from rotatek.bridge.state_layers import key_layers, state_layers
+from rotatek.bridge.layers import key_layers, state_layers
 from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.conversation import newly_said, text_of

@@ -17,8 +17,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.attention import stoppable, watched
+from rotatek.bridge.layers import key_layers
 from rotatek.bridge.scope import with_cache
-from rotatek.bridge.state_layers import key_layers
 from rotatek.cache import prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.engine.passes import feed

@@ -12,8 +12,8 @@ from transformers.cache_utils import DynamicCache
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig, MllamaVisionConfig
 
 from rotatek import RotateKCache, Settings, prepare
+from rotatek.bridge.layers import key_layers, state_layers, tensors_of
 from rotatek.bridge.scope import with_cache
-from rotatek.bridge.state_layers import key_layers, state_layers, tensors_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported
 from tests.tiny import scramble
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from rotatek import Pictures, RotateKCache, Settings, errors, make_request
-from rotatek.bridge.state_layers import key_layers
+from rotatek.bridge.layers import key_layers
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import storage_bytes
 from rotatek.engine.passes import prefill
