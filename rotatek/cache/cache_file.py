@@ -29,9 +29,9 @@ from kernels.planes import Planes, covered
 from kernels.reference import Packed
 from rotatek import errors
 from rotatek.bridge.layers import weight_of
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import Store
 
-VERSION: Final = 9  # caches of older versions must be made again
+VERSION: Final = 10  # caches of older versions must be made again
 FRAME: Final = b"\x28\xb5\x2f\xfd"  # how zstandard's frames begin
 NAME: Final = "rotatek"  # of the metadata
 LEVEL: Final = 1  # of zstd: 3 takes 2.5 times as long, and its files are not smaller

@@ -21,8 +21,7 @@ from rotatek.cache.output_metric import output_metric
 from rotatek.cache.sliding_window import NOWHERE, WindowPositions
 from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
-from rotatek.methods.channels.base import ChannelMethod, LayerStates
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import ChannelMethod, LayerStates, Store
 from rotatek.methods.tokens.base import TokenPruner
 
 

@@ -20,7 +20,7 @@ from rotatek.bridge.row_layout import (
 )
 from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
-from rotatek.methods.shares import tokens_kept
+from rotatek.methods.options import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
 
 _TOLD: Final = ("length", "visual", "visual_kept", "kept_rows")  # of a plan, after its prefill

@@ -15,8 +15,8 @@ from rotatek.engine.events import Failed, Restarted
 from rotatek.engine.passes import read_on
 from rotatek.errors import OutOfMemory, Stopped
 from rotatek.inputs.request import Request
+from rotatek.methods.channels.base import Store
 from rotatek.methods.channels.rotatek import RotateK
-from rotatek.methods.channels.store import Store
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.settings import Settings
 from rotatek.methods.tokens.base import KeepAll

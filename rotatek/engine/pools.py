@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.planes import GRANULE, Planes
 from kernels.reference import Packed
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
 WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have

@@ -31,7 +31,7 @@ from rotatek.engine.pools import (
 )
 from rotatek.engine.sequences import Sequence as Owner
 from rotatek.errors import ModeUnsupported
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import Store
 
 SIZES: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # capacities of a group in rows; then in 32s
 COARSE_SIZES: Final = (4, 16, 32, 64)  # the same where each size is a captured graph

@@ -1,17 +1,21 @@
-"""Options that describe themselves: declared once in a method, read by everything that offers them.
+"""Methods and their options, which describe themselves; and the registries of methods by name.
 
 A method is a frozen dataclass. Each of its fields is made by `option`, which adds to the default a
 label, a sentence of help, and what may be set. Command-line flags, the page's controls, the API's
 fields, links, and the columns of tables are all made from `options_of(method)`.
 """
 
+import logging
 import math
 from abc import ABC
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from importlib.metadata import entry_points
 from numbers import Real
-from typing import Any, ClassVar, Final, Literal, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from rotatek.errors import SettingError
 
@@ -19,6 +23,7 @@ Kind = Literal["fraction", "number", "integer", "choice", "path"]
 Place = Literal["main", "more", "hidden"]
 _SPEC: Final = "rotatek"  # the key of a field's metadata
 LONGEST_NUMBER: Final = 40  # characters of a number that comes as text
+log = logging.getLogger("rotatek")
 
 
 @dataclass(frozen=True)
@@ -193,3 +198,96 @@ class Method(ABC):
     def yielding_to(self, chosen: Collection[str]) -> Self:
         """The same method without what rules out options that are chosen, by their flat names."""
         return self
+
+
+M = TypeVar("M", bound=Method)
+
+
+class Registry(Mapping[str, type[M]], Generic[M]):
+    """Method classes by name, in the order of menus.
+
+    A package adds one by an entry point in the group, whose object is the class:
+
+        [project.entry-points."rotatek.channels"]
+        mine = "my_package:MyMethod"
+
+    Entry points are read when a name is unknown, and when all are listed. One that cannot be
+    loaded, or that has the name of another method, is logged and ignored.
+
+    Args:
+        group: of the entry points: "rotatek.channels" or "rotatek.tokens".
+        base: the class that every method extends.
+        own: this library's methods, the default first.
+    """
+
+    def __init__(self, group: str, base: type[M], own: tuple[type[M], ...]) -> None:
+        self.group, self.base = group, base
+        self.own: Mapping[str, type[M]] = MappingProxyType({m.name: m for m in own})
+
+    @property
+    def default(self) -> type[M]:
+        """The first of ours."""
+        return next(iter(self.own.values()))
+
+    @cached_property
+    def all(self) -> Mapping[str, type[M]]:
+        """Ours, then what other packages have registered."""
+        known = dict(self.own)
+        for point in entry_points(group=self.group):
+            try:
+                method = point.load()
+                if not (isinstance(method, type) and issubclass(method, self.base)):
+                    raise TypeError(f"{point.value} does not extend {self.base.__name__}")
+                if method.name in known:
+                    raise ValueError(f"the name {method.name} is taken")
+                self._check_keys(method, known)
+            except Exception as error:  # a broken plug-in must not take the others down
+                log.warning("%s: the method %s is ignored: %s", self.group, point.name, error)
+                continue
+            known[method.name] = method
+        return MappingProxyType(known)
+
+    @staticmethod
+    def _check_keys(method: type[M], known: Mapping[str, type[M]]) -> None:
+        """Options of one flat name must take the same kind of value in every method."""
+        kinds = {one.key: one.kind for other in known.values() for one in options_of(other)}
+        for one in options_of(method):
+            if kinds.get(one.key, one.kind) != one.kind:
+                raise ValueError(f"its option {one.key} is a {kinds[one.key]} elsewhere")
+
+    def __getitem__(self, name: str) -> type[M]:
+        return self.own[name] if name in self.own else self.all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def find(self, name: object) -> type[M]:
+        """The method of that name.
+
+        Raises:
+            SettingError: naming what there is.
+        """
+        if isinstance(name, str) and name in self:
+            return self[name]
+        raise SettingError(self.group.rpartition(".")[2], "one of " + ", ".join(self), name)
+
+    def options(self) -> dict[str, list[tuple[type[M], Option]]]:
+        """Every flat name, with the methods that have it and their option of that name."""
+        found: dict[str, list[tuple[type[M], Option]]] = {}
+        for method in self.values():
+            for one in options_of(method):
+                found.setdefault(one.key, []).append((method, one))
+        return found
+
+
+def channels_kept(width: int, keep: float) -> int:
+    """Channels that stay of `width`: at least one, the nearest integer."""
+    return max(1, min(width, round(width * keep)))
+
+
+def tokens_kept(tokens: int, keep: float) -> int:
+    """Visual tokens that stay of `tokens`: at least one unless there are none."""
+    return min(tokens, max(1, round(tokens * keep))) if tokens else 0

@@ -11,8 +11,7 @@ from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Full
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.channels.rotatek import RotateK
-from rotatek.methods.options import Method, Option, flat, options_of
-from rotatek.methods.registry import Registry
+from rotatek.methods.options import Method, Option, Registry, flat, options_of
 from rotatek.methods.tokens import TOKENS, TokenPruner
 from rotatek.methods.tokens.base import KeepAll
 

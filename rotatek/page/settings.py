@@ -19,9 +19,8 @@ from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import at_budget, pruners, titled
-from rotatek.methods.options import Option, flat, options_of
+from rotatek.methods.options import Option, channels_kept, flat, options_of, tokens_kept
 from rotatek.methods.settings import REGISTRIES, Settings
-from rotatek.methods.shares import channels_kept, tokens_kept
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets
 from rotatek.service.model_list import presets
 from rotatek.service.run import Run

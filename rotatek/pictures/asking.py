@@ -28,7 +28,7 @@ from rotatek.errors import OutOfMemory, RequestTooLong, Stopped, UserError, publ
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention, AnswerAttentionRecorder
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import Store
 from rotatek.models.memory import is_out_of_memory
 from rotatek.pictures.reading import PictureNotes, cut
 

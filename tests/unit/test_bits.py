@@ -16,10 +16,9 @@ from rotatek.cache.bytes import storage_bytes
 from rotatek.engine.events import Answer
 from rotatek.engine.passes import prefill
 from rotatek.errors import ModeUnsupported
-from rotatek.methods.channels.base import LayerStates
+from rotatek.methods.channels.base import LayerStates, Store
 from rotatek.methods.channels.bit_allocation import BitDemand, allot_bytes
 from rotatek.methods.channels.bits import LayerGroup, measured
-from rotatek.methods.channels.store import Store
 from tests.families import tiny_gemma3
 from tests.fixtures import Picture
 from tests.tiny import tiny_qwen

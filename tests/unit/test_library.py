@@ -17,8 +17,7 @@ from rotatek.bridge.scope import with_cache
 from rotatek.cache.bytes import storage_bytes
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import LayerStates, Store
 from rotatek.models import Prompt, VisionLanguageModel, load
 from rotatek.models.loading import DTYPES
 from tests.fixtures import Picture, inputs_of

@@ -2,17 +2,23 @@
 
 from typing import Final
 
-from rotatek.methods.channels.base import ChannelMethod, Full, HeadStates, LayerStates, full_visual
+from rotatek.methods.channels.base import (
+    ChannelMethod,
+    Full,
+    HeadStates,
+    LayerStates,
+    Store,
+    full_visual,
+)
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
 from rotatek.methods.channels.rotatek import RotateK
 from rotatek.methods.channels.spark import SparK
-from rotatek.methods.channels.store import Store
 from rotatek.methods.channels.think import ThinK
 from rotatek.methods.channels.turboquant import TurboQuant
 from rotatek.methods.channels.vidkv import VidKV
-from rotatek.methods.registry import Registry
+from rotatek.methods.options import Registry
 
 CHANNELS: Final = Registry(
     "rotatek.channels",

@@ -18,8 +18,7 @@ from torch.nn.functional import pad
 
 from kernels.reference import Narrow
 from rotatek.errors import ModeUnsupported
-from rotatek.methods.channels.base import ChannelMethod, LayerStates
-from rotatek.methods.channels.store import Store
+from rotatek.methods.channels.base import ChannelMethod, LayerStates, Store
 from rotatek.methods.options import choice, options_of
 from rotatek.methods.rotation import token_mask
 

@@ -28,6 +28,7 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
+    Store,
     full_visual,
     keep_option,
 )
@@ -41,10 +42,8 @@ from rotatek.methods.channels.bits import (
     compressed,
     in_groups,
 )
-from rotatek.methods.channels.store import Store
-from rotatek.methods.options import choice, option, options_of
+from rotatek.methods.options import channels_kept, choice, option, options_of
 from rotatek.methods.rotation import load_bases
-from rotatek.methods.shares import channels_kept
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
 REPLACED: Final = ("keep", "solver", "calibration")  # by `smaller`

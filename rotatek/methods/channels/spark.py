@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rotatek.methods.channels.base import HeadStates, LayerStates, keep_option
 from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore, pack, unpack
-from rotatek.methods.options import choice
-from rotatek.methods.shares import channels_kept
+from rotatek.methods.options import channels_kept, choice
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:

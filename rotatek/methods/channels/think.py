@@ -14,11 +14,11 @@ from rotatek.methods.channels.base import (
     ChannelMethod,
     HeadStates,
     LayerStates,
+    Store,
     full_visual,
     keep_option,
 )
-from rotatek.methods.channels.store import Store
-from rotatek.methods.shares import channels_kept
+from rotatek.methods.options import channels_kept
 
 
 def think_scores(keys: Tensor, lengths: Tensor, queries: Tensor, alive: Tensor) -> Tensor:

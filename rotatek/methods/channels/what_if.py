@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from kernels.reference import Narrow
-from rotatek.methods.channels.base import ChannelMethod, LayerStates, full_visual
+from rotatek.methods.channels.base import ChannelMethod, LayerStates, Store, full_visual
 from rotatek.methods.channels.rotatek import RotateK
-from rotatek.methods.channels.store import Store
 from rotatek.methods.rotation import token_mask
 
 NAMED: Final = 3  # heads that a title names one by one

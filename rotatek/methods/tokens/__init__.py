@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rotatek.methods.registry import Registry
+from rotatek.methods.options import Registry
 from rotatek.methods.tokens.base import KeepAll, TokenPruner, View
 from rotatek.methods.tokens.dart import DART
 from rotatek.methods.tokens.divprune import DivPrune

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rotatek.methods.shares import tokens_kept
+from rotatek.methods.options import tokens_kept
 from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rotatek.methods.options import option
-from rotatek.methods.shares import tokens_kept
+from rotatek.methods.options import option, tokens_kept
 from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 
