@@ -71,8 +71,6 @@ def check_further(
     Raises:
         ModeUnsupported: for a mask that cannot be honoured.
     """
-    if mask is None:
-        return None
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         raise ModeUnsupported(_FORM)
     B, n = columns.shape

@@ -95,7 +95,8 @@ def not_assisted() -> UserError:
 
 class AttendingCache(Cache):
     """A cache whose layers compute attention: a model's call that carries one is compressed. Layers
-    of the model that keep a state have transformers' own (`rotatek.bridge.layers`)."""
+    of the model that keep a state have transformers' own (`rotatek.bridge.layers`). Text can
+    keep its addresses, for graphs, and undo its additions."""
 
     attends: ClassVar = True
 
@@ -131,10 +132,6 @@ class AttendingCache(Cache):
             layer.select(how)
         for layer in state_layers(self):
             change(layer, how)
-
-
-class RewindableCache(AttendingCache):
-    """A cache of compressed layers whose text can keep its addresses and undo its additions."""
 
     def reserve(self, tokens: int) -> bool:
         """Make capacity for `tokens` more if little is free; whether no tensor had to move."""

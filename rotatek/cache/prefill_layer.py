@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -319,16 +320,11 @@ class PrefillLayer(CompressedLayer):
         return {"logical": self.logical, "store": store, "text": text, "span": span}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer again, whose text is still to be copied; state: of `state`."""
-        self.logical, self.store = state["logical"], state["store"]
+        """Become a filled layer, whose text is still to be copied; state: of `state`. Tensors of
+        the store are shared, which a selection of samples replaces."""
+        self.logical, self.store = state["logical"], copy(state["store"])
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)
-
-    def go_on_from(self, other: "PrefillLayer", text: TextBuffer) -> None:
-        """Become a copy of a filled layer that shares its store, with a copy of its text."""
-        self.logical, self.store = other.logical, other.store
-        self.text = text
-        self.span = None if other.span is None else replace(other.span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of this layer."""
@@ -346,7 +342,7 @@ class PrefillLayer(CompressedLayer):
         if self.span is None or self.text is None or self.text.tables is not None:
             return
         if self.logical + tokens > self.span.width:
-            self.text.follow(self.span.tables)
+            self.text.tables = self.span.tables
 
     @property
     def outgrown(self) -> bool:

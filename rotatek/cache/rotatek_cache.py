@@ -8,7 +8,7 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from rotatek.bridge.layers import (
 from rotatek.cache import cache_file
 from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.call_mask import TEXT, check_further, check_prompt
-from rotatek.cache.layer import RewindableCache, not_assisted
+from rotatek.cache.layer import AttendingCache, not_assisted
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PrefillCompressor, PrefillLayer, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
@@ -54,7 +54,7 @@ from rotatek.methods.settings import USUAL, Settings
 log = logging.getLogger(__name__)
 
 
-class RotateKCache(RewindableCache):
+class RotateKCache(AttendingCache):
     """A KV cache whose visual part is compressed at the end of prefill.
 
     On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
@@ -205,13 +205,10 @@ class RotateKCache(RewindableCache):
                 self._check_gradients()
             rows = given.get("inputs_embeds") if ids is None else ids
             tokens = None if rows is None else rows.shape[1]
-            found = (
-                check_further(layers, self._columns_now(), mask, tokens)
-                if mask is not None
-                else None
-            )
-            if found is not None:
-                self._columns, layers[0].filling.real = found
+            if mask is not None:
+                found = check_further(layers, self._columns_now(), mask, tokens)
+                if found is not None:
+                    self._columns, layers[0].filling.real = found
             return
         if self._again:
             self._begin_again(given)
@@ -334,8 +331,7 @@ class RotateKCache(RewindableCache):
         """Let the text grow again, for a call that no graph serves."""
         if self._steps.holding:
             self._steps.forget()
-            for layer in key_layers(self):
-                layer.text.static = False
+            self.make_growing()
 
     def save(
         self, path: str | os.PathLike[str], notes: Any = None, *, owner: str | None = None
@@ -415,13 +411,11 @@ class RotateKCache(RewindableCache):
             filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
             cache._begin(model, settings, plan, filling)
             cache.notes = content["notes"]
-            layers = zip(key_layers(cache), content["layers"], places, strict=True)
-            for layer, state, device in layers:
-                layer.restore(state if device == places[0] else cache_file.moved(state, device))
-            filled = key_layers(cache)
-            texts = TextBuffer.all_copied([layer.text for layer in filled])
-            for layer, text in zip(filled, texts, strict=True):
-                layer.text = text
+            layers = zip(content["layers"], places, strict=True)
+            cache._go_on_from(
+                state if device == places[0] else cache_file.moved(state, device)
+                for state, device in layers
+            )
             states = list(state_layers(cache))
             modules = decoder_layers(model) if states else ()
             others = [layer for layer in modules if attention_of(layer) is None]
@@ -446,13 +440,20 @@ class RotateKCache(RewindableCache):
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, filling)
         cache.notes, cache._columns = self.notes, self._columns
-        own_layers = key_layers(self)
-        texts = TextBuffer.all_copied([layer.text for layer in own_layers], tokens)
-        for layer, from_, text in zip(key_layers(cache), own_layers, texts, strict=True):
-            layer.go_on_from(from_, text)
+        cache._go_on_from((layer.state() for layer in key_layers(self)), tokens)
         for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
             restore(layer, state_of(from_))
         return cache
+
+    def _go_on_from(self, states: Iterable[Mapping[str, Any]], tokens: int = 0) -> None:
+        """Become filled: by each layer's `state`, whose text is copied, with capacity for `tokens`
+        more."""
+        layers = key_layers(self)
+        for layer, state in zip(layers, states, strict=True):
+            layer.restore(state)
+        texts = TextBuffer.all_copied([layer.text for layer in layers], tokens)
+        for layer, text in zip(layers, texts, strict=True):
+            layer.text = text
 
     def __deepcopy__(self, memo: Any) -> "RotateKCache":
         return self.fork()

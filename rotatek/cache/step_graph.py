@@ -18,7 +18,7 @@ from transformers.utils import ModelOutput
 
 from rotatek.bridge.layers import key_layers, state_layers, tensors_of
 from rotatek.bridge.scope import NAMES
-from rotatek.cache.layer import RewindableCache
+from rotatek.cache.layer import AttendingCache
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
 
 @torch.inference_mode()  # as the prefills that the callers made
 def captured(
-    device: torch.device, cache: RewindableCache, work: Callable[[], None]
+    device: torch.device, cache: AttendingCache, work: Callable[[], None]
 ) -> torch.cuda.CUDAGraph:
     """One step on a cache as a CUDA graph; the cache is left unchanged.
 
@@ -185,7 +185,7 @@ class StepGraph:
         self,
         kind: tuple,
         forward: Callable[..., ModelOutput],
-        cache: RewindableCache,
+        cache: AttendingCache,
         given: dict[str, Any],
     ) -> ModelOutput:
         """One token a sample: `forward(**given)`, replayed where that is possible.
@@ -219,7 +219,7 @@ class StepGraph:
         """Let go of the graph and its memory."""
         self._kind, self._held, self._graph, self._fed, self._answer = None, [], None, {}, None
 
-    def _holds(self, cache: RewindableCache) -> bool:
+    def _holds(self, cache: AttendingCache) -> bool:
         """Whether the graph writes a further token to the right slot, inside any window."""
         if self.room is None:
             return True
@@ -231,7 +231,7 @@ class StepGraph:
         )
 
     def _begin(
-        self, forward: Callable[..., ModelOutput], cache: RewindableCache, given: dict[str, Any]
+        self, forward: Callable[..., ModelOutput], cache: AttendingCache, given: dict[str, Any]
     ) -> ModelOutput:
         """Capture a step, which counts it, and run it once."""
         self._fed = {name: given[name].clone() for name in _FED}
@@ -253,7 +253,7 @@ class StepGraph:
         self._graph.replay()
         return self._result(cache)
 
-    def _result(self, cache: RewindableCache) -> ModelOutput:
+    def _result(self, cache: AttendingCache) -> ModelOutput:
         """The step's results, in memory of its own."""
         assert self._answer is not None
         kind, parts = self._answer
@@ -261,7 +261,7 @@ class StepGraph:
         return kind(**{k: cache if v is None else v for k, v in own.items()})
 
 
-def _written(cache: RewindableCache) -> list[Tensor]:
+def _written(cache: AttendingCache) -> list[Tensor]:
     """What a step writes to: each layer's text, or its states."""
     states = [tensor for layer in state_layers(cache) for tensor in tensors_of(layer)]
     return [*(layer.text.keys for layer in key_layers(cache)), *states]

@@ -68,10 +68,6 @@ class TextBuffer:
         self.static = False  # a captured graph writes here: addresses stay, slots come from lengths
         self.reserve(self.longest)
 
-    def follow(self, tables: WindowSchedule) -> None:
-        """From here on hold what a window leaves, at full width."""
-        self.tables = tables
-
     def state(self) -> dict[str, Any]:
         """The argument of `of` that restores this text, without the spare slots."""
         used = self.longest

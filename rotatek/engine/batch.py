@@ -29,7 +29,7 @@ from rotatek.bridge.layers import (
     slots as state_slots,
 )
 from rotatek.cache.bytes import storage_bytes
-from rotatek.cache.layer import CompressedLayer, RewindableCache
+from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer
@@ -152,7 +152,7 @@ def _longer(old: Tensor, rows: int) -> Tensor:
     return torch.cat([old, old.new_zeros(rows - len(old), *old.shape[1:])])
 
 
-class RunningBatch(RewindableCache):
+class RunningBatch(AttendingCache):
     """Rows of many caches, which join and leave between steps.
 
     Args:

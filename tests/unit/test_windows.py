@@ -270,7 +270,9 @@ def test_a_padded_batch_is_its_rows_in_every_form(
     twins = held.fork()
     for cache_ in (held, twins):
         if cache_ is twins:
+            before = [t.shape for _, t in held.tensors()]
             cache_.batch_repeat_interleave(2)
+            assert [t.shape for _, t in held.tensors()] == before  # no other cache's rows
             given, mask = {"input_ids": given["input_ids"].repeat(2, 1)}, mask.repeat(2, 1)
         out = vlm.model.generate(
             **given, attention_mask=mask, **with_cache(vlm.model, cache_), **told
