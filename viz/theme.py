@@ -9,7 +9,6 @@ ground, and no two methods have similar colours for a colour-blind reader; both 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -61,15 +60,13 @@ class Drawing(NamedTuple):
 class Style(Protocol):
     """The style of a compared thing, and its words.
 
-    Every channel method has them as class attributes; `PlainStyle` is one for anything else.
+    Every channel method has them as class attributes.
 
     Attributes:
         label: its name as the literature writes it.
         reading: what to see in its mask; may be empty.
         colour: "#rrggbb", at least 3:1 against white and the page's dark ground.
-        marker: a plotly symbol, so that colour is never the only difference.
-        dash: a plotly line style.
-        rotates: whether it stores rotated channels; such lines are drawn thicker.
+        rotates: whether it stores rotated channels.
     """
 
     @property
@@ -79,23 +76,7 @@ class Style(Protocol):
     @property
     def colour(self) -> str: ...
     @property
-    def marker(self) -> str: ...
-    @property
-    def dash(self) -> str: ...
-    @property
     def rotates(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class PlainStyle:
-    """A `Style` made from values, in ink by default; attributes as there."""
-
-    label: str
-    reading: str = ""
-    colour: str = INK
-    marker: str = "x"
-    dash: str = "dash"
-    rotates: bool = False
 
 
 def faded(hex_colour: str, alpha: float) -> str:

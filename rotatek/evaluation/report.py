@@ -237,10 +237,12 @@ def _panel(records: Sequence[Record], model: str) -> str:
         across, down = WIDTH - 1.4 * MARGIN, HEIGHT - 2 * MARGIN
         return round(MARGIN + x * across, 1), round(HEIGHT - MARGIN - y * down, 1)
 
-    drawn = [_text(WIDTH / 2, 22, f"{model}: follow-up questions", "middle", "#111", "bold")]
+    drawn = [
+        _text(WIDTH / 2, 22, f"{model}: follow-up scores over bytes", "middle", "#111", "bold")
+    ]
     for share in SHARES:
         x, y = place(share, LEAST)
-        drawn.append(_text(x, y + 18, f"{share:.0%}" + " of bytes" * (share == 1), "middle"))
+        drawn.append(_text(x, y + 18, f"{share:.0%}", "middle"))
     for score in range(20, 101, 20):
         x, y = place(SHARES[0], score / 100)
         drawn.append(_text(x - 6, y + 4, f"{score} %", "end"))

@@ -170,15 +170,13 @@ class Method(ABC):
         name: the registry's key.
         label: as the literature writes it.
         summary: a sentence.
-        colour, marker, dash: how figures draw it; a plotly marker symbol and line style.
+        colour: "#rrggbb", in which figures draw it.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
     summary: ClassVar[str]
     colour: ClassVar[str] = "#667080"
-    marker: ClassVar[str] = "x"
-    dash: ClassVar[str] = "dash"
 
     def __post_init__(self) -> None:
         for one in options_of(self):

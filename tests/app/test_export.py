@@ -10,11 +10,10 @@ from types import MappingProxyType
 
 import gradio as gr
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from PIL import Image
 
-from rotatek import BASELINE, RotateK, Sampling, Settings, open_image
+from rotatek import BASELINE, Sampling, Settings, open_image
 from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
 from rotatek.evaluation.answers import Answer, append, begin
@@ -127,17 +126,14 @@ def answers_file(path: Path, models: tuple[str, ...] = ("tiny",)) -> Path:
 
 
 def test_follow_ups_are_drawn_and_listed(tmp_path: Path) -> None:
-    found = results.read(answers_file(tmp_path / "answers.csv.gz", ("tiny", "other")))
+    path = answers_file(tmp_path / "answers.csv.gz", ("tiny", "other"))
+    found, drawn = results.read(path), results.drawn(path)
     assert list(found) == ["tiny", "other"] and len(found["tiny"]) == len(MEASURED)
     assert {one.setting: one.score for one in found["tiny"]} == {
         setting: score for setting, (score, _) in MEASURED.items()
     }
-    drawing = results.figure(found["tiny"])
-    go.Figure(data=drawing.figure.data, layout=drawing.figure.layout)
-    lines = {one["name"]: one["y"].tolist() for one in drawing.figure.data if one.get("name")}
-    # a quarter of the channels scores less in more bytes than `smaller`
-    assert lines == {RotateK.label: [75.0], "SnapKV": [25.0], "<b>": [0.0]}
-    assert drawing.figure.layout["shapes"][0]["y0"] == 100.0
+    assert "<b>" not in drawn and "RotateK, smaller 5: 75.0 at 0.200" in drawn
+    assert drawn.count("<circle") == 2 * (len(MEASURED) - 1)  # the uncompressed one is a rule
     listed = results.table(found["tiny"])
     assert listed.count("<tr>") == 1 + len(MEASURED)
     assert "<b>" not in listed and "&lt;b&gt;" in listed

@@ -297,7 +297,6 @@ class Full(ChannelMethod):
     name, label = "full", "Full Keys"
     summary = "Every channel of every kept token."
     drops_channels, stores_everything = False, True
-    marker, dash = "circle", "dot"
 
     def compress(self, states: LayerStates) -> Store:
         """Keep Keys and Values as they are."""

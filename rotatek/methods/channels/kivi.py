@@ -65,7 +65,7 @@ class Kivi(PackedMethod):
 
     name, label = "kivi", "KIVI"
     summary = "Every number in a few bits, Keys by channel and Values by token, in groups of 32."
-    colour, marker, dash = "#cc3024", "triangle-up", "dashdot"
+    colour = "#cc3024"
 
     group: str = choice(
         "32",

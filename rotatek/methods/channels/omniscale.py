@@ -21,7 +21,7 @@ class OmniScaled(Kivi):
 
     name, label = "omniscale", "OScaR"
     summary = "KIVI's groups behind a Hadamard rotation, Keys divided by each token's norm."
-    colour, marker, dash = "#c2608a", "star-diamond", "dot"
+    colour = "#c2608a"
 
     def compress(self, states: LayerStates) -> RebuiltStore:
         """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does.

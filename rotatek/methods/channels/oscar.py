@@ -63,7 +63,7 @@ class Oscar(PackedMethod):
 
     name, label = "oscar", "OSCAR"
     summary = "Every number in a few bits behind rotations calibrated from queries, by token."
-    colour, marker, dash = "#6f6fd0", "star", "dash"
+    colour = "#6f6fd0"
 
     whole: str = choice(
         "0",

@@ -61,7 +61,7 @@ class RotateK(ChannelMethod):
         "straight line."
     )
     rotates = True
-    colour, marker, dash = "#0ca38a", "circle", "solid"
+    colour = "#0ca38a"
 
     keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
     weighting: str = choice(

@@ -66,7 +66,7 @@ class SparK(RebuiltMethod):
         "must be rebuilt before they can be used."
     )
     per_token = ("keys", "values", "mask", "level", "signs")
-    colour, marker, dash = "#b04fb2", "diamond", "dot"
+    colour = "#b04fb2"
 
     keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
     recovery: str = choice(

@@ -41,7 +41,7 @@ class ThinK(ChannelMethod):
         "ThinK keeps the same channels for every token: easy to store, but a token with its energy "
         "in other channels loses it."
     )
-    colour, marker = "#d9780f", "square"
+    colour = "#d9780f"
 
     keep: float = keep_option("share of each head's Key channels that stays, in (0, 1]")
 

@@ -107,7 +107,7 @@ class TurboQuant(PackedMethod):
 
     name, label = "turboquant", "TurboQuant"
     summary = "Every number in a few bits behind a random rotation, with each token's norm."
-    colour, marker, dash = "#9c24fc", "triangle-down", "longdash"
+    colour = "#9c24fc"
 
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)

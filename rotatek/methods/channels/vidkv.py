@@ -106,7 +106,7 @@ class VidKV(RebuiltMethod):
     name, label = "vidkv", "VidKV"
     summary = "Keys in one or two bits by channel, Values in three levels."
     drops_channels = False
-    colour, marker, dash = "#486c18", "pentagon", "longdashdot"
+    colour = "#486c18"
 
     group: str = choice(
         "32",

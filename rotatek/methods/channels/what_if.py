@@ -36,7 +36,7 @@ class WhatIf(ChannelMethod):
     name, label = "what-if", "RotateK"
     summary = "Keys of some heads rebuilt from a few channels, at full width."
     drops_channels = False
-    colour, marker = "#8b6fd6", "star"
+    colour = "#8b6fd6"
 
     like: RotateK = field(default_factory=RotateK)
     heads: frozenset[tuple[int, int]] = frozenset()

@@ -156,7 +156,6 @@ class KeepAll(TokenPruner):
     name, label = "none", "All tokens"
     summary = "Every visual token stays."
     stage = "nowhere"
-    marker = "circle"
 
 
 def keep_option() -> Any:

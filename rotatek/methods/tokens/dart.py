@@ -53,7 +53,7 @@ class DART(TokenPruner):
     summary = "Drops what is most like a few pivots, after the first layers."
     stage = "decoder"
     layer = 2  # the first one with fewer tokens
-    colour, marker = "#667080", "triangle-right"
+    colour = "#667080"
 
     keep: float = keep_option()
 

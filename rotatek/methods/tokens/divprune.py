@@ -48,7 +48,7 @@ class DivPrune(TokenPruner):
     name, label = "divprune", "DivPrune"
     summary = "Keeps the tokens that differ most from one another."
     stage = "encoder"
-    colour, marker = "#c04854", "diamond"
+    colour = "#c04854"
 
     keep: float = keep_option()
 

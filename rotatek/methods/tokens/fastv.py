@@ -44,7 +44,7 @@ class FastV(TokenPruner):
     stage = "decoder"
     of_paper = True
     caution = BY_QUESTION.format(label)
-    colour, marker = "#2b66d9", "triangle-up"
+    colour = "#2b66d9"
 
     keep: float = keep_option()
     layer: int = option(

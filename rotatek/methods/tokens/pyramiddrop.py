@@ -26,7 +26,7 @@ class PyramidDrop(TokenPruner):
     summary = "Drops, at each quarter of the depth, what the question's last word does not look at."
     stage = "decoder"
     caution = BY_QUESTION.format(label)
-    colour, marker = "#667080", "triangle-left"
+    colour = "#667080"
 
     keep: float = keep_option()
 

@@ -20,7 +20,7 @@ class Random(TokenPruner):
     name, label = "random", "Random"
     summary = "Keeps random tokens: a baseline for every other choice."
     stage = "encoder"
-    colour, marker, dash = "#667080", "x", "dot"
+    colour = "#667080"
 
     keep: float = keep_option()
     seed: int = option(

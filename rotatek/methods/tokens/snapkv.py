@@ -48,7 +48,7 @@ class SnapKV(TokenPruner):
     summary = "Each head stores only what the question's last words look at."
     stage = "cache"
     caution = BY_QUESTION.format(label)
-    colour, marker = "#5490fc", "cross"
+    colour = "#5490fc"
 
     keep: float = keep_option()
 

@@ -24,7 +24,7 @@ class VisionZip(TokenPruner):
     )
     stage = "encoder"
     of_paper = True
-    colour, marker = "#3e93dd", "triangle-down"
+    colour = "#3e93dd"
 
     keep: float = keep_option()
     contextual: float = option(
