@@ -18,8 +18,8 @@ from rotatek.engine.events import Event, Token
 from rotatek.inputs.request import Request
 from rotatek.page import server
 from rotatek.page.binding import MODEL_WORK, VISITORS
-from rotatek.page.build import build
 from rotatek.page.page_context import PageContext
+from rotatek.page.server import build
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Service
 from tests import wire

@@ -1,6 +1,6 @@
 """Figures: arrays in, what plotly draws and its words out.
 
-One figure a file. Every `draw` returns a `Drawing`: the figure, a one-sentence reading, and a
+Every function `draw...` returns a `Drawing`: the figure, a one-sentence reading, and a
 summary in words for those who do not see it. Nothing here knows of models, requests or pages.
 """
 

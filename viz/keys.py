@@ -1,5 +1,5 @@
-"""Keys of one head, channel by channel: raw and rotated on one colour scale (the paper's figures 1
-to 3), and which channels a method keeps, token by token."""
+"""Keys of one head: channel by channel, raw and rotated on one colour scale (the paper's figures 1
+to 3); which channels a method keeps; their spectrum; and the scores that they give."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,18 @@ from typing import Any
 import numpy as np
 
 from .theme import (
+    ACCENT,
+    GRID,
     KEY_SCALE,
+    NEUTRAL,
+    SECOND,
     VEIL,
     Drawing,
     Figure,
     Style,
     colour_bar,
     compose,
+    faded,
     heat,
     percent,
     pool_rows,
@@ -24,6 +29,9 @@ MAX_ROWS = 320
 LOUD = "#b26a00"  # 4.1:1 on white, 4.3:1 on the dark ground
 HEIGHT, MASK_HEIGHT = 380, 300
 MARGIN = {"l": 48, "r": 14, "t": 22, "b": 40}
+CHART_HEIGHT = 320
+FLOOR = 1e-6  # of all energy; smaller eigenvalues are drawn at this height
+MAX_POINTS = 1024
 
 
 def scale_top(raw: np.ndarray, rotated: np.ndarray) -> float:
@@ -187,4 +195,120 @@ def draw_mask(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> D
         style.reading or f"Filled cells are the channels that {style.label} keeps.",
         f"{style.label} mask over {n} visual tokens and {d} {basis}s: {kept} of the cells are "
         f"kept, and tokens agree on {percent(agreement(mask))} of their kept channels.",
+    )
+
+
+def effective_rank(eigenvalues: np.ndarray) -> float:
+    """Participation ratio (sum of eigenvalues)^2 / sum of their squares, between 1 and d."""
+    values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
+    return float(values.sum() ** 2 / max(np.square(values).sum(), 1e-300))
+
+
+def draw_spectrum(
+    eigenvalues: np.ndarray, kept: int, of: str = "Keys", level: float | None = None
+) -> Drawing:
+    """Steps on a logarithmic scale, the kept ones in the accent.
+
+    Args:
+        eigenvalues: of the (weighted) covariance, largest first, float [d].
+        kept: k, how many of them the cache keeps.
+        of: what the eigenvalues are of, as the reading says it.
+        level: share of the energy below which a direction gets no bits, drawn as a line.
+    """
+    values = np.clip(np.asarray(eigenvalues, dtype=np.float64), 0.0, None)
+    d = len(values)
+    share = values / max(values.sum(), 1e-300)
+    rank = effective_rank(values)
+    edges = np.arange(d + 1) + 0.5  # one step a direction; bars would be 128 shapes of their own
+    heights = np.maximum(share, FLOOR)
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter", "mode": "lines", "name": name, "fill": "tozeroy", "fillcolor": fill,
+            "line": {"shape": "hv", "width": 0, "color": fill},
+            "x": edges[part.start : part.stop + 1],
+            "y": np.append(heights[part], heights[part][-1:]),
+            "customdata": np.append(np.arange(1, d + 1)[part], part.stop),
+            "hovertemplate": "direction %{customdata}: %{y:.2%}<extra></extra>",
+        }
+        for name, part, fill in (
+            (f"kept ({kept})", slice(0, kept), ACCENT),
+            (f"dropped ({d - kept})", slice(kept, d), faded(NEUTRAL, 0.5)),
+        )
+        if part.stop > part.start
+    ]  # fmt: skip
+    if level is not None:
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": f"water level ({percent(level)})",
+            "line": {"width": 2, "dash": "dash", "color": SECOND}, "hoverinfo": "skip",
+            "x": [0, d + 1], "y": [max(level, FLOOR)] * 2,
+        })  # fmt: skip
+    smallest = float(share[share > 0].min()) if (share > 0).any() else FLOOR
+    decades = np.arange(int(np.floor(np.log10(max(smallest, FLOOR)))), 1)
+    figure = compose(
+        traces,
+        CHART_HEIGHT,
+        x={"title": "direction, by eigenvalue", "showgrid": False, "range": [0, d + 1]},
+        y={
+            "title": "share of energy", "type": "log", "range": [decades[0], 0.1],
+            "tickvals": 10.0**decades,
+            "ticktext": [f"{10.0 ** (e + 2):g} %" for e in decades.tolist()],
+        },
+        legend=True,
+        left=66,
+    )  # fmt: skip
+    lost = percent(float(share[kept:].sum()))
+    line = "" if level is None else f" The water level is at {percent(level)} a direction."
+    return Drawing(
+        figure,
+        f"The {d - kept} dropped directions together hold {lost} of the energy; the {of} behave "
+        f"as if they had about {rank:.0f} channels, not {d}.",
+        f"Chart of {d} eigenvalues on a logarithmic scale. The largest holds "
+        f"{percent(float(share[0]))}, the {kept} kept ones {percent(float(share[:kept].sum()))}, "
+        f"the dropped ones {lost}. Effective rank {rank:.1f}.{line}",
+    )
+
+
+def relative_error(exact: np.ndarray, approximate: np.ndarray) -> float:
+    """Root mean square of the error over that of the exact scores around their mean."""
+    spread = np.asarray(exact, dtype=np.float64) - np.mean(exact, dtype=np.float64)
+    error = np.asarray(approximate, dtype=np.float64) - exact
+    return float(np.sqrt(np.square(error).sum() / max(np.square(spread).sum(), 1e-300)))
+
+
+def draw_scores(exact: np.ndarray, approximate: np.ndarray, style: Style) -> Drawing:
+    """A scatter plot around the diagonal on which nothing would be lost.
+
+    Args:
+        exact: scores q.k / sqrt(d) of visual tokens with full Keys, float [n].
+        approximate: the same scores from the compressed cache, float [n].
+        style: of the method that holds them.
+    """
+    pick = np.linspace(0, len(exact) - 1, min(len(exact), MAX_POINTS)).astype(int)
+    x, y = np.asarray(exact)[pick], np.asarray(approximate)[pick]
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    pad = 0.04 * max(high - low, 1e-6)
+    ends = [low - pad, high + pad]
+    diagonal = {
+        "type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip",
+        "line": {"color": GRID, "width": 2},
+    }  # fmt: skip
+    points = {
+        "type": "scatter", "mode": "markers", "x": x.astype(np.float32), "y": y.astype(np.float32),
+        "marker": {"color": style.colour, "size": 6, "opacity": 0.55},
+        "hovertemplate": "exact %{x:.2f}, compressed %{y:.2f}<extra></extra>",
+    }  # fmt: skip
+    figure = compose(
+        [diagonal, points],
+        CHART_HEIGHT,
+        x={"title": "exact score", "range": ends},
+        y={"title": f"score with {style.label}", "range": ends},
+        left=58,
+    )
+    error = relative_error(exact, approximate)
+    return Drawing(
+        figure,
+        f"A Key has one purpose: its product with the query is the score of a token, and scores "
+        f"become attention. {style.label} is off the diagonal by {percent(error)} of their spread.",
+        f"Scatter plot of {len(pick)} exact against {style.label} attention scores: relative "
+        f"error {percent(error)}, scores between {low:.1f} and {high:.1f}.",
     )

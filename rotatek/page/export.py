@@ -23,7 +23,7 @@ from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext, digest
 from rotatek.page.settings import boxes, changed, fields, sampling_of, settings_of, values_of
-from rotatek.service.run import Run
+from rotatek.service.service import Run
 
 PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."

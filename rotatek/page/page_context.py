@@ -13,8 +13,7 @@ from rotatek import errors
 from rotatek.inputs.images import open_image
 from rotatek.page.settings import columns_of, sampling_of
 from rotatek.service.model_list import Example, presets
-from rotatek.service.run import Run
-from rotatek.service.service import Service
+from rotatek.service.service import Run, Service
 
 log = logging.getLogger("rotatek")
 

@@ -23,7 +23,7 @@ from rotatek.methods.options import Option, channels_kept, flat, options_of, tok
 from rotatek.methods.settings import REGISTRIES, Settings
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets
 from rotatek.service.model_list import presets
-from rotatek.service.run import Run
+from rotatek.service.service import Run
 from viz.theme import percent
 
 WIDTH: Final = 128  # channels of a Key until a run says otherwise; so in the first embedded model

@@ -16,12 +16,11 @@ from rotatek.inputs.request import Limits
 from rotatek.methods.columns import titled
 from rotatek.models import download
 from rotatek.page.ask.events import AskEvents
-from rotatek.page.build import Presence
 from rotatek.page.page_context import PageContext
+from rotatek.page.server import Presence
 from rotatek.page.settings import values_of
 from rotatek.service.model_list import Example, Model
-from rotatek.service.run import Run
-from rotatek.service.service import Service
+from rotatek.service.service import Run, Service
 from tests.fixtures import Picture
 from tests.served import service_of
 from tests.tiny import tiny_llava, tiny_qwen

@@ -20,7 +20,7 @@ from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.columns import titled
 from rotatek.page import export, results, settings
-from rotatek.page.ask import answers, card
+from rotatek.page.ask import answers
 from rotatek.page.ask.answers import cards
 from rotatek.page.ask.widgets import add_ask
 from rotatek.page.binding import Widgets
@@ -30,8 +30,7 @@ from rotatek.page.page_context import PageContext
 from rotatek.page.settings import settings_of, values_of
 from rotatek.paths import assets
 from rotatek.service.model_list import Model, load_examples
-from rotatek.service.run import Run, start
-from rotatek.service.service import Service
+from rotatek.service.service import Run, Service, start
 from tests.fixtures import present
 from tests.plugins.own_methods import Loudest
 
@@ -167,17 +166,17 @@ def test_where_answers_part_and_how_close_they_stay(image: Image.Image) -> None:
 
     say(first.title, [("a", 0.9, "x", 0.1), ("<b>", 0.61, "c", 0.3)])
     say(own.title, [("a", 0.55, "x", 0.45)])
-    assert card.place(own, first) == (1, True)  # it ends early
+    assert answers.place(own, first) == (1, True)  # it ends early
     own.tokens = []
     say(own.title, [("a", 0.55, "x", 0.45), ("<b>", 0.9, "c", 0.1)])
-    assert card.place(own, first) == (0, False)
-    assert "closest at token 1: .55 against .45" in card.parting(own, first)
+    assert answers.place(own, first) == (0, False)
+    assert "closest at token 1: .55 against .45" in answers.parting(own, first)
     own.tokens = []
     say(own.title, [("a", 0.9, "x", 0.1), ("c", 0.44, "<b>", 0.3)])
-    html = card.parting(own, first)
+    html = answers.parting(own, first)
     assert "Parts at token 2: <b>&lt;b&gt;</b> (.61) there, <b>c</b> (.44) here" in html
     assert html.count("data-token") == 2 and "<b>x</b> (.10)" in html
-    assert "in 50 % of places; logit KL 0.5 nats a token" in card.reading(own)
+    assert "in 50 % of places; logit KL 0.5 nats a token" in answers.reading(own)
 
 
 # -- a method that another package adds has its controls, and its text -------------------------

@@ -21,13 +21,12 @@ from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import titled
 from rotatek.methods.tokens import TOKENS
-from rotatek.page.inspect import drawings, events, widgets
+from rotatek.page.inspect import drawings, events
 from rotatek.page.inspect.heads import HeadEvents, choose_head
+from rotatek.page.markup import packed, packed_array
 from rotatek.page.page_context import PageContext
-from rotatek.page.plot_transport import packed, packed_array
 from rotatek.page.settings import columns_of, values_of
-from rotatek.service.run import Run
-from rotatek.service.service import Service
+from rotatek.service.service import Run, Service
 from tests.families import tiny_gemma4
 from tests.fixtures import Picture, present
 from tests.served import service_of
@@ -77,7 +76,7 @@ def test_every_head_can_be_drawn_at_every_width(run: Run) -> None:
     layers, heads = present(run.trace).shape
     for layer in range(layers):
         sent = figures(events.redraw(run, "energy", layer, layer % heads, 0, **form())["drawn"])
-        assert sent.keys() == widgets.titles().keys() - {"kept"}
+        assert sent.keys() == events.titles().keys() - {"kept"}
         for drawn in sent.values():
             assert drawn["data"] and drawn["reading"]
             go.Figure(data=drawn["data"], layout=drawn["layout"])  # plotly checks each entry

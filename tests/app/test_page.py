@@ -15,14 +15,13 @@ from rotatek.errors import UserError, WeightsMissing
 from rotatek.inspect.doubt import UNSURE_NOTE
 from rotatek.methods.columns import UNCOMPRESSED, titled
 from rotatek.page.ask import answers
-from rotatek.page.ask.card import compare, fidelity, words_of
+from rotatek.page.ask.answers import compare, fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import values_of
 from rotatek.paths import assets
 from rotatek.service.model_list import Model, load_examples
-from rotatek.service.run import Run, start
-from rotatek.service.service import Service
+from rotatek.service.service import Run, Service, start
 from tests.fixtures import at_once
 from tests.served import service_of
 

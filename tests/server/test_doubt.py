@@ -12,7 +12,7 @@ from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo,
 from rotatek.methods.columns import titled
 from rotatek.page.ask import answers
 from rotatek.paths import assets
-from rotatek.service.run import start
+from rotatek.service.service import start
 from tests.server.conftest import ask, asked, client_of, door_of, served, texts, user
 
 pytestmark = pytest.mark.slow

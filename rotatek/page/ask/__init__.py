@@ -1,4 +1,4 @@
 """The first tab: a picture, a question, and the answers side by side.
 
-`widgets` has the widgets; `answers` and `card` write HTML; `events` handles what a visitor does.
+`widgets` has the widgets; `answers` writes HTML; `events` handles what a visitor does.
 """

@@ -20,11 +20,11 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page import markup
 from rotatek.page.ask import answers
+from rotatek.page.ask.widgets import UNSEEN
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, in_order, refusal
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import columns_of, sampling_of, settings_of
-from rotatek.page.upload import UNSEEN
-from rotatek.service.run import Run
+from rotatek.service.service import Run
 
 IN_TALK: Final = "Ask answers the first question again under these settings."
 CARDS: Final = "card_0 card_1 card_2 further status run"

@@ -4,11 +4,17 @@ The settings are made from the registries: a method that another package adds is
 its options have widgets, without a line of this file.
 """
 
+from abc import ABCMeta
+from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
+from gradio.data_classes import ImageData
+from PIL.Image import Image as Picture
 
+from rotatek import errors
 from rotatek.inputs import pdf
+from rotatek.inputs.images import open_image
 from rotatek.inputs.request import Limits
 from rotatek.inputs.sampling import HOTTEST
 from rotatek.methods.channels import CHANNELS
@@ -16,18 +22,19 @@ from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.settings import REGISTRIES
 from rotatek.page import export, markup
 from rotatek.page.ask import answers
-from rotatek.page.binding import Widgets
+from rotatek.page.binding import Widgets, refusal, refusing
 from rotatek.page.export import KEYS, LEAST_TIMES, MOST_TIMES
 from rotatek.page.markup import message_box
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import RIVALS, Field, readings, shown_fields, values_of
-from rotatek.page.upload import image_box
 from rotatek.service.model_list import presets
 
 TOPS: Final = {"tokens": 0.95, "channels": 0.97}  # the most that is dropped of them
 HINT: Final = (
     '<p class="rk-lit" role="status">Choose a word of an answer to see where it looked.</p>'
 )
+SEEN: Final = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM")  # browsers show such files
+UNSEEN: Final = "unseen"  # the key of a picture's `info`: whether browsers cannot show its file
 
 
 def add_ask(widgets: Widgets, context: PageContext) -> None:
@@ -238,3 +245,55 @@ def _widget(field: Field, values: dict[str, Any]) -> Any:
     if one.is_optional:  # 0 leaves it out
         low, step = 0.0, low
     return slider(low=low, high=high, value=value, step=step, info=one.help, **shown)
+
+
+class CheckedUpload:
+    """How an image box takes an upload: bytes are checked, and nothing is fetched.
+
+    Gradio has already verified that the path lies in its upload folder.
+    """
+
+    def preprocess(self, payload: ImageData | None) -> Picture | None:
+        """The uploaded file as a checked RGB picture, or None while the box is empty.
+
+        Raises:
+            gr.Error: with a sentence of `rotatek.errors`.
+        """
+        if payload is None:
+            return None
+        with refusing():
+            if payload.path is None or (payload.url or "").lower().startswith("data:"):
+                raise errors.ImageNotAFile
+            picture = open_image(Path(payload.path))
+            with Path(payload.path).open("rb") as file:
+                picture.info[UNSEEN] = not file.read(4).startswith(SEEN)
+            return picture
+
+    async def async_move_resource_to_block_cache(
+        self, url_or_file_path: str | Path | None
+    ) -> str | None:
+        """Keep local files as Gradio does; refuse a URL, which it would download."""
+        if str(url_or_file_path).lower().startswith(("http:", "https:")):
+            raise refusal(errors.ImageNotAFile())
+        move: Any = super()
+        try:
+            return await move.async_move_resource_to_block_cache(url_or_file_path)
+        except FileNotFoundError:  # it was swept away meanwhile
+            raise refusal(errors.FileUnreadable()) from None
+
+    def get_block_name(self) -> str:
+        """Drawn in the browser as an ordinary image box."""
+        return "image"
+
+
+# A class statement would run gradio's own metaclass, which writes a stub file beside this one.
+SafeImage: Final = ABCMeta.__new__(
+    type(gr.Image), "SafeImage", (CheckedUpload, gr.Image), {"__module__": __name__}
+)
+
+
+def image_box(**options: Any) -> gr.Image:
+    """An upload box for files and the clipboard; no camera, nothing recompressed with loss."""
+    return SafeImage(
+        type="pil", format="png", sources=["upload", "clipboard"], image_mode="RGB", **options
+    )

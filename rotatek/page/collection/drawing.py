@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rotatek.inspect.doubt import doubted
 from rotatek.page import markup
-from rotatek.page.ask.card import words_of
+from rotatek.page.ask.answers import words_of
 from rotatek.page.collection.pages import CollectedPage, Collection, Question
 from rotatek.page.export import csv_of
 from rotatek.pictures import Answer

@@ -1,4 +1,4 @@
 """Look inside: one head of the answered question, drawn under the settings of the page.
 
-`drawings` turns numbers into figures, `widgets` shows them, `events` redraws them.
+`drawings` turns numbers into figures, `events` shows and redraws them, `heads` measures harm.
 """

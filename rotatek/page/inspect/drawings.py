@@ -17,8 +17,8 @@ from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import ChannelMethod
 from rotatek.methods.columns import reducers
 from rotatek.page import markup
-from rotatek.service.run import Run
-from viz import Drawing, budget, head_heatmap, image_overlay, keys, scores, spectrum
+from rotatek.service.service import Run
+from viz import Drawing, budget, head_heatmap, image_overlay, keys
 from viz.theme import percent
 
 SIDE: Final = 448  # pixels of a picture under a figure
@@ -104,7 +104,7 @@ def head_drawings(view: View) -> Drawings:
             mask_frame(name): keys.draw_mask(mask, methods[name], tokens=seen.tokens)
             for name, mask in kept.items()
         },
-        "spectrum": spectrum.draw(seen.spectrum, k, level=level),
+        "spectrum": keys.draw_spectrum(seen.spectrum, k, level=level),
     } | attention_drawings(view)
 
 
@@ -126,7 +126,7 @@ def attention_drawings(view: View) -> Drawings:
     at, trace = view.at, view.trace
     seen = trace_analysis.attention_view(trace, at.layer, at.head, view.method, at.step, view.k)
     under, token = _under(view.run, trace, at.grid), trace.layers[at.layer].token
-    drawn = {"scores": scores.draw(seen.exact, seen.approximate, view.method)}
+    drawn = {"scores": keys.draw_scores(seen.exact, seen.approximate, view.method)}
     if not trace.grids:
         return drawn | dict.fromkeys(("attention", "compressed"), image_overlay.draw_plain(under))
     shared = float(np.minimum(seen.attention, seen.compressed).sum())

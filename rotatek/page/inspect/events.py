@@ -1,7 +1,9 @@
-"""What makes the figures of Look inside change: a new run, a slider, a cell of the map."""
+"""Look inside: which head, the frames of its figures, the answer to step through, and what moves
+them."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, Final
 
 import gradio as gr
 
@@ -9,13 +11,99 @@ from rotatek.errors import SettingError
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
-from rotatek.page import plot_transport
+from rotatek.page import markup
+from rotatek.page.ask.widgets import slider
 from rotatek.page.binding import AT_ONCE, DRAWING, QUIET, Shown, Widgets
 from rotatek.page.inspect import drawings
-from rotatek.page.inspect.drawings import Place, View
-from rotatek.page.inspect.widgets import marked_answer
+from rotatek.page.inspect.drawings import Place, View, mask_frames
+from rotatek.page.markup import message_box, rows_of, sheet
 from rotatek.page.settings import settings_of
-from rotatek.service.run import Run
+from rotatek.service.service import Run
+from viz.head_heatmap import QUANTITIES
+
+TITLES: Final = {  # beside the masks', which the methods bring
+    "map": "Every layer and head",
+    "raw": "Keys as the model makes them",
+    "rotated": "The same Keys, rotated",
+    "spectrum": "How fast it falls off",
+    "scores": "Attention scores, exact and compressed",
+    "kept": "What the model still sees",
+    "attention": "Where this head looks",
+    "compressed": "Where it looks when compressed",
+}
+OVER_IMAGE: Final = ("kept", "attention", "compressed")
+BUDGET: Final = {"budget": "Where the bytes are"}
+
+
+def titles() -> dict[str, str]:
+    """The title of every figure of this part, by the element that shows it."""
+    return {**TITLES, **mask_frames()}
+
+
+def budget_part() -> gr.HTML:
+    """The frame of the figure that shows where the bytes of every column are."""
+    return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
+
+
+def add_inspection(widgets: Widgets) -> None:
+    """The selected head, the frames of everything drawn of it, and the answer to step through.
+
+    step is a recorded token of the answer and frame a picture, from 1. cell is where the browser
+    writes which head was chosen. drawn, attention and overview are messages to
+    `assets/figures.js`: one head, what it attends to, and what a new run changes.
+    """
+    with gr.Row(elem_id="lens"):
+        widgets["layer"] = slider("Layer", "layer", 0, 5, 2, min_width=180)
+        widgets["head"] = slider("KV head", "head", 0, 1, 0, min_width=180)
+        widgets["map_shows"] = gr.Radio(
+            [(q.title[0].upper() + q.title[1:], name) for name, q in QUANTITIES.items()],
+            value="energy",
+            label="Map shows",
+            elem_id="quantity",
+            min_width=200,
+        )
+    widgets["cell"] = gr.Textbox(
+        elem_id="picked", label="Cell of the map", elem_classes="rk-unseen"
+    )
+    with gr.Row(visible=False, elem_id="damage-row") as widgets["damage_row"]:
+        widgets["measure"] = gr.Button("Measure", size="sm", min_width=90, elem_id="measure")
+        widgets["damage_stop"] = gr.Button(
+            "Stop", size="sm", interactive=False, min_width=64, elem_id="damage-stop"
+        )
+    sheet(TITLES, [["map"]], "map-sheet")
+    widgets["damage_said"] = gr.HTML("", js_on_load=None, elem_id="damage")
+    with gr.Row(elem_id="what-if"):
+        widgets["leave"] = gr.Button("Leave this head whole", size="sm", elem_id="what-leave")
+        widgets["only"] = gr.Button("Compress only this head", size="sm", elem_id="what-only")
+        widgets["what_if"] = gr.CheckboxGroup(
+            [], label="A further column: what if", visible=False, elem_id="what-heads"
+        )
+    masks = rows_of(list(mask_frames()))
+    sheet(titles(), [["raw", "rotated"], *masks, ["spectrum", "scores"]], "figures")
+    with gr.Row(elem_id="scrub"):
+        widgets["step"] = slider("Token of the answer", "step", 0, 1, 0, min_width=180)
+        widgets["said"] = gr.HTML(marked_answer([], [0], 0), elem_id="said")
+        widgets["frame"] = slider("Picture", "frame", 1, 2, 1, visible=False, min_width=180)
+    sheet(TITLES, [list(OVER_IMAGE)], "look-figures")
+    widgets["drawn"] = message_box("drawn")
+    widgets["attention"] = message_box("attention-figures")
+    widgets["overview"] = message_box("overview")
+
+
+def marked_answer(pieces: Sequence[str], steps: Sequence[int], step: int) -> str:
+    """The answer as HTML; the token that the selected query predicted is marked."""
+    number = steps[step]
+    before, token, after = pieces[:number], pieces[number : number + 1], pieces[number + 1 :]
+    if token:
+        what = f"token {number + 1} of {len(pieces)}"
+    else:
+        what = "the end of the answer" if pieces else "the last word of the question"
+    marked = escape("".join(token)) if "".join(token).strip() else "\u00b7"
+    mark = f"<mark>{marked}</mark>" if token else "<mark>\u25a0</mark>" if pieces else ""
+    return (
+        f'<p class="rk-step"><span class="rk-soft">The query that chose {what}</span><br>'
+        f"{escape(''.join(before))}{mark}{escape(''.join(after))}</p>"
+    )
 
 
 def overview(run: Run | None) -> Shown:
@@ -30,7 +118,7 @@ def overview(run: Run | None) -> Shown:
         "head": gr.update(maximum=max(1, heads - 1)),
         "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
         "frame": frame_slider(trace),
-        "overview": plot_transport.payload(drawn, drawings.sent_once(run, trace)),
+        "overview": markup.payload(drawn, drawings.sent_once(run, trace)),
     }
 
 
@@ -51,7 +139,7 @@ def redraw(
     if view is None:
         return {}
     drawn = drawings.head_drawings(view) | {"map": drawings.head_map(view, map_shows)}
-    return {"drawn": plot_transport.payload(drawn)}
+    return {"drawn": markup.payload(drawn)}
 
 
 def step_through(
@@ -69,7 +157,7 @@ def step_through(
     traced = (c for c in run.columns.values() if c.finished and c.finished.trace is trace)
     pieces = next((column.pieces for column in traced), [])
     return {
-        "attention": plot_transport.payload(drawn, under),
+        "attention": markup.payload(drawn, under),
         "said": marked_answer(pieces, trace.steps, at.step),
     }
 

@@ -14,13 +14,13 @@ from rotatek.engine.damage import damages
 from rotatek.engine.engine import Engine
 from rotatek.inputs.request import make_request
 from rotatek.methods.channels import RotateK
-from rotatek.page import markup, plot_transport
+from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets
 from rotatek.page.inspect import drawings
 from rotatek.page.inspect.events import view_of
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import MOST_HEADS, boxes
-from rotatek.service.run import Run
+from rotatek.service.service import Run
 from viz.theme import percent
 
 TOKENS: Final = 128  # of an answer that are read again behind every head
@@ -106,7 +106,7 @@ def shown_damage(view: drawings.View, said: str = "") -> Shown:
     """The map, and below it `said`, or what is known of all heads."""
     drawn = {"map": drawings.head_map(view, "damage")}
     return {
-        "drawn": plot_transport.payload(drawn), "damage_row": gr.update(visible=True),
+        "drawn": markup.payload(drawn), "damage_row": gr.update(visible=True),
         "damage_said": said or summary(view.damage, view.k),
     }  # fmt: skip
 
