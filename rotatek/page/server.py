@@ -25,8 +25,13 @@ from rotatek.page.ask.widgets import add_ask, add_export
 from rotatek.page.binding import AT_ONCE, VISITORS, Widgets
 from rotatek.page.collection.events import CollectionEvents, add_collection, wire_collection
 from rotatek.page.export import ExportEvents, wire_export
-from rotatek.page.inspect.events import add_inspection, budget_part, wire_inspect
-from rotatek.page.inspect.heads import HeadEvents, wire_heads
+from rotatek.page.inspect.events import (
+    HeadEvents,
+    add_inspection,
+    budget_part,
+    wire_heads,
+    wire_inspect,
+)
 from rotatek.page.markup import PLOTLY_URL, serve_plotly
 from rotatek.page.page_context import PageContext
 from rotatek.page.results import results_part

@@ -22,7 +22,7 @@ from rotatek.methods.channels.what_if import WhatIf
 from rotatek.methods.columns import titled
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect import drawings, events
-from rotatek.page.inspect.heads import HeadEvents, choose_head
+from rotatek.page.inspect.events import HeadEvents, choose_head
 from rotatek.page.markup import packed, packed_array
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import columns_of, values_of

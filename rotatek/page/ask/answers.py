@@ -1,7 +1,6 @@
 """The answers side by side, as HTML. Every character of a question or an answer is escaped."""
 
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final, NamedTuple
@@ -33,7 +32,6 @@ BEFORE: Final = 2  # steps that are shown before the one where answers part
 END: Final = "the end"
 VERDICTS: Final = {
     "same": "The same answer",
-    "spelling": "The same up to spelling",  # the same letters, digits and symbols
     "different": "A different answer",
 }
 FIDELITY: Final = (
@@ -225,7 +223,8 @@ def judged(column: Answer, run: Run) -> tuple[str | None, str]:
     reference = run.reference
     if column.finished is None or reference.finished is None:
         return None, "Stopped" if run.stopped else ""
-    found = compare(column.finished.answer, reference.finished.answer)
+    alike = column.finished.answer.strip() == reference.finished.answer.strip()
+    found = "same" if alike else "different"
     if isinstance(column.settings.channels, WhatIf):
         return found, f"{VERDICTS[found]}; its Keys save no bytes{cut}"
     held, full = live_bytes(column)
@@ -321,29 +320,6 @@ def words_of(pieces: Iterable[str]) -> list[Word]:
     if held or space:
         words.append(Word(space, tuple(held), first if held else count, count - 1))
     return words
-
-
-def compare(answer: str, reference: str) -> str:
-    """A key of `VERDICTS`: same, the same up to case, spaces and punctuation, or different."""
-    if answer.strip() == reference.strip():
-        return "same"
-    return "spelling" if spelled(answer) == spelled(reference) else "different"
-
-
-def spelled(text: str) -> str:
-    """Letters, digits and symbols of `text` without case, spaces and punctuation.
-
-    Marks between digits, and a sign before them, change a number and stay.
-    """
-    text = unicodedata.normalize("NFKC", text).casefold()
-    kept = []
-    for at, char in enumerate(text):
-        kind = unicodedata.category(char)[0]
-        before, after = text[at - 1 : at], text[at + 1 : at + 2]
-        numeric = after.isdigit() and (before.isdigit() or (char in "-\u2212" and before != char))
-        if kind not in "PZC" or (kind == "P" and numeric and not before.isalpha()):
-            kept.append(char)
-    return "".join(kept)
 
 
 def place(column: Answer, reference: Answer) -> Place | None:

@@ -1,4 +1,4 @@
 """Look inside: one head of the answered question, drawn under the settings of the page.
 
-`drawings` turns numbers into figures, `events` shows and redraws them, `heads` measures harm.
+`drawings` turns numbers into figures, `events` shows, measures and redraws them.
 """
