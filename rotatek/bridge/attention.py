@@ -4,6 +4,10 @@
 prefill attention: the cache layer travels on the Key tensor that `update` returned. Only calls of
 ours (`rotatek.bridge.scope`) use this code: transformers' base classes ask here
 (`rotatek.bridge.process_wide`), and hooks on a model are put there once (`accepted`).
+
+A decoder layer of a prefill, in order: a hook before it drops the rows that a pruner let go
+(`_narrow`); `update` tags the Keys with their cache layer; `rotatek_attention` has that layer run
+full attention and store what it needs; then the pruner chooses the rows of the next layer.
 """
 
 import inspect

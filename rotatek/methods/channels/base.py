@@ -185,7 +185,7 @@ class ChannelMethod(Method):
     @property
     def together(self) -> int | None:
         """Bytes of Keys that wait to be compressed in one call: here 0, so each layer by itself;
-        None: all layers of a prompt, once its own work is queued."""
+        None: all layers of a prompt, behind its pass."""
         return 0
 
     def compress_together(self, layers: Sequence[LayerStates]) -> Sequence[Store]:
