@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rotatek import Engine, FastV, RotateK, Settings, make_request, open_image
 from rotatek.engine.events import Failed, Finished
-from rotatek.methods.columns import matched
+from rotatek.methods.settings import matched
 
 PICTURE = Path(__file__).parents[1] / "assets" / "examples" / "bars.png"
 

@@ -18,9 +18,17 @@ import torch
 from torch import Tensor
 
 from .elementwise_reference import CLOSE, PLAIN
-from .reference import WIDEST_HEAD, Packed, Text, Unsupported, Visual, attend_reference
+from .reference import (
+    WIDEST_HEAD,
+    Packed,
+    Text,
+    Unsupported,
+    Visual,
+    Window,
+    attend_reference,
+    window_attention_plain,
+)
 from .samples import sample, sample_elementwise, sample_packed, sample_window
-from .window_attention_reference import Window, window_attention_plain
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +137,7 @@ def attend(q: Tensor, visual: Visual | None, text: Text, scale: float) -> Tensor
 
 def window_attention(window: Window) -> tuple[Tensor, Tensor, Tensor]:
     """Sums of the attention of a prompt's last queries; see
-    `kernels.window_attention_reference.window_attention_plain`."""
+    `kernels.reference.window_attention_plain`."""
     if not has_window_kernel(window.keys):
         return window_attention_plain(window)
     sums: tuple[Tensor, Tensor, Tensor] = run(

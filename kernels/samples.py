@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from .planes import Planes, granules, pack
-from .reference import Narrow, Packed, Text
-from .window_attention_reference import Window
+from .reference import Narrow, Packed, Text, Window
 
 
 def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Narrow, Text]:

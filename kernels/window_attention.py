@@ -4,7 +4,7 @@ One kernel iterates over the tokens for each query, with o and the sums of p_n^2
 registers; one over the queries for each token, with the softmax of the first kernel. c is the mean
 of a head's first Values, so that nothing cancels: sum p_n^2 |v_n - o|^2 =
 sum p_n^2 |v_n - c|^2 + 2 (c - o) . sum p_n^2 (v_n - c) + |c - o|^2 sum p_n^2. Symbols as in
-`kernels.window_attention_reference`.
+`kernels.reference`.
 """
 
 import math
@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from .plan import device_facts, padded
+from .reference import Window
 from .tiles import dot
-from .window_attention_reference import Window
 
 LOG2E: Final = math.log2(math.e)
 
@@ -174,7 +174,7 @@ def tokens_kernel(
 
 
 def window_attention(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
-    """`kernels.window_attention_reference.window_attention_plain` in two launches, and a sum over
+    """`kernels.reference.window_attention_plain` in two launches, and a sum over
     programs or heads each.
 
     Args:

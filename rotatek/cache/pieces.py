@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from rotatek.bridge.attention import pause, stoppable
 from rotatek.bridge.layers import attention_layers
 from rotatek.bridge.scope import with_cache
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import AttendingCache, CompressedLayer
+from rotatek.cache.measures import storage_bytes
 from rotatek.cache.step_graph import CaptureFailed, GraphMemory
 
 FAR: Final = 1 << 20  # tokens: a cache's length that must change nothing in the pieces

@@ -16,8 +16,8 @@ from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root, tag
 from rotatek.bridge.layers import lends, window_of
 from rotatek.bridge.row_layout import TEXT_STEP
-from rotatek.cache.device_timing import Stopwatch
 from rotatek.cache.layer import CompressedLayer
+from rotatek.cache.measures import Stopwatch
 from rotatek.cache.output_metric import output_metric
 from rotatek.cache.sliding_window import NOWHERE, WindowPositions
 from rotatek.cache.text_buffer import TextBuffer, take_tokens

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from rotatek.bridge.attention import is_hooked, is_watched
 from rotatek.bridge.layers import attention_layers, decoder_layers, key_layers
 from rotatek.cache import step_graph
-from rotatek.cache.device_timing import synchronise
 from rotatek.cache.layer import AttendingCache
+from rotatek.cache.measures import synchronise
 from rotatek.cache.pieces import Chain
 from rotatek.cache.step_graph import GraphMemory
 

@@ -34,9 +34,9 @@ from rotatek.bridge.layers import (
     tensors_of,
 )
 from rotatek.cache import cache_file
-from rotatek.cache.bytes import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.call_mask import TEXT, check_further, check_prompt
 from rotatek.cache.layer import AttendingCache, not_assisted
+from rotatek.cache.measures import ByteCount, count_bytes, dynamic_bytes, storage_bytes
 from rotatek.cache.output_metric import held_metrics
 from rotatek.cache.prefill_layer import PrefillCompressor, PrefillLayer, Recorder
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of

@@ -10,8 +10,7 @@ from rotatek.cli.request_arguments import add_request
 from rotatek.cli.settings_arguments import add_sampling, add_settings, given
 from rotatek.errors import UserError
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.columns import matched
-from rotatek.methods.settings import Settings, check_taken
+from rotatek.methods.settings import Settings, check_taken, matched
 
 if TYPE_CHECKING:
     from rotatek.engine.engine import Engine

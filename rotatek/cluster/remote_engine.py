@@ -22,7 +22,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from rotatek.bridge.attention import StopFlag
-from rotatek.cache.bytes import ByteCount
+from rotatek.cache.measures import ByteCount
 from rotatek.cluster.replica import Job, KeptConversation, RemoteRequest, Started
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine

@@ -28,8 +28,8 @@ from rotatek.bridge.layers import (
 from rotatek.bridge.layers import (
     slots as state_slots,
 )
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.layer import AttendingCache, CompressedLayer
+from rotatek.cache.measures import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer

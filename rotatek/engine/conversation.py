@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from kernels import dispatch
-from rotatek.cache.bytes import ByteCount
+from rotatek.cache.measures import ByteCount
 from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.events import Answer, Finished, Likely, Prefilled, Token

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from rotatek.cache.device_timing import Pace
+from rotatek.cache.measures import Pace
 
 LIMIT: Final = "/sys/fs/cgroup/cpu.max"  # of a container on Linux
 WIDEST: Final = 4  # cores that one prompt still makes good use of

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from kernels import dispatch
 from rotatek.bridge.attention import StopFlag, watched
-from rotatek.cache.device_timing import Stopwatch
+from rotatek.cache.measures import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import memory
 from rotatek.engine.conversation import Column, Conversation, feed_follow_up

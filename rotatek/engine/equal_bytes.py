@@ -15,8 +15,7 @@ from rotatek.cache.rotatek_cache import cache_bytes, release
 from rotatek.engine.passes import empty_cache, fill, prefills_of
 from rotatek.methods.channels import CHANNELS, ChannelMethod
 from rotatek.methods.channels.base import Full
-from rotatek.methods.columns import paper_form, pruners, reducers
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE, Settings, paper_form, pruners, reducers
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Prompt, VisionLanguageModel
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.methods.tokens import TokenPruner
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels, Seen

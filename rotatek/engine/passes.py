@@ -30,8 +30,8 @@ from rotatek.bridge.layers import (
 )
 from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.scope import with_cache
-from rotatek.cache.device_timing import Stopwatch, synchronise
 from rotatek.cache.layer import AttendingCache
+from rotatek.cache.measures import Stopwatch, synchronise
 from rotatek.cache.prefill_layer import PrefillLayer, Recorder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rotatek.bridge.attention import StopFlag, stoppable
-from rotatek.cache.device_timing import Pace, Stopwatch, synchronise
+from rotatek.cache.measures import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import memory, passes

@@ -18,9 +18,8 @@ from rotatek.inputs.sampling import Sampling
 from rotatek.methods.channels import RotateK
 from rotatek.methods.channels.bits import DEFAULT_TIMES
 from rotatek.methods.channels.what_if import WhatIf
-from rotatek.methods.columns import at_budget, pruners, titled
 from rotatek.methods.options import Option, channels_kept, flat, options_of, tokens_kept
-from rotatek.methods.settings import REGISTRIES, Settings
+from rotatek.methods.settings import REGISTRIES, Settings, at_budget, pruners, titled
 from rotatek.page.binding import AT_ONCE, QUIET, Shown, Widgets
 from rotatek.service.model_list import presets
 from rotatek.service.service import Run

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.columns import pruners
-from rotatek.methods.settings import BASELINE, Settings
+from rotatek.methods.settings import BASELINE, Settings, pruners
 from rotatek.models import CHECKPOINTS
 from rotatek.models.loading import fitting
 

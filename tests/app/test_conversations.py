@@ -13,7 +13,7 @@ from rotatek import Engine, Settings, errors
 from rotatek.engine.events import Event
 from rotatek.errors import ConversationGone
 from rotatek.inputs.request import Limits
-from rotatek.methods.columns import titled
+from rotatek.methods.settings import titled
 from rotatek.models import download
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.page_context import PageContext

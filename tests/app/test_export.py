@@ -18,7 +18,7 @@ from rotatek.engine.events import Likely, Token
 from rotatek.errors import SettingError
 from rotatek.evaluation.answers import Answer, append, begin
 from rotatek.methods.channels import CHANNELS
-from rotatek.methods.columns import titled
+from rotatek.methods.settings import titled
 from rotatek.page import export, results, settings
 from rotatek.page.ask import answers
 from rotatek.page.ask.answers import cards

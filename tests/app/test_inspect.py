@@ -19,7 +19,7 @@ from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.channels.what_if import WhatIf
-from rotatek.methods.columns import titled
+from rotatek.methods.settings import titled
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect import drawings, events
 from rotatek.page.inspect.events import HeadEvents, choose_head

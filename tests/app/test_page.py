@@ -13,7 +13,7 @@ from rotatek import Engine, Settings, open_image
 from rotatek.engine.events import Answer, Event, Failed, Finished, Token
 from rotatek.errors import UserError, WeightsMissing
 from rotatek.inspect.doubt import UNSURE_NOTE
-from rotatek.methods.columns import UNCOMPRESSED, titled
+from rotatek.methods.settings import UNCOMPRESSED, titled
 from rotatek.page.ask import answers
 from rotatek.page.ask.answers import fidelity, words_of
 from rotatek.page.ask.events import IN_TALK, AskEvents

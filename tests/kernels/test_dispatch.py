@@ -14,9 +14,8 @@ from torch import Tensor
 from kernels import dispatch
 from kernels.dispatch import ATTENTION, KERNELS, SOLVER, WORKS, attend
 from kernels.elementwise_reference import PLAIN
-from kernels.reference import Unsupported, attend_reference
+from kernels.reference import Unsupported, attend_reference, window_attention_plain
 from kernels.samples import sample, sample_elementwise, sample_packed
-from kernels.window_attention_reference import window_attention_plain
 from rotatek.methods import rotation
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

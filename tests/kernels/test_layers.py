@@ -8,9 +8,8 @@ from torch import Tensor
 
 from kernels import fused_elementwise
 from kernels.elementwise_reference import PLAIN
-from kernels.reference import Text
+from kernels.reference import Text, Window, window_attention_plain
 from kernels.window_attention import window_attention
-from kernels.window_attention_reference import Window, window_attention_plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TYPES = [torch.bfloat16, torch.float16]

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 from rotatek import RotateKCache, Settings, load, make_request, open_image
 from rotatek.cli.main import main
-from rotatek.methods.columns import matched
+from rotatek.methods.settings import matched
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
 

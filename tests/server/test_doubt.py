@@ -9,7 +9,7 @@ from PIL import Image
 from rotatek import Engine, Settings, open_image
 from rotatek.engine.events import Finished
 from rotatek.inspect.doubt import PHOTO_NOTE, TEXT_NOTE, UNSURE_NOTE, any_photo, doubt
-from rotatek.methods.columns import titled
+from rotatek.methods.settings import titled
 from rotatek.page.ask import answers
 from rotatek.paths import assets
 from rotatek.service.service import start

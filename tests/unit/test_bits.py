@@ -12,7 +12,7 @@ from kernels.planes import DEPTHS, GRANULE, head_words
 from kernels.reference import Narrow, Packed, Text, attend_reference
 from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.layers import attention_of, decoder_layers
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.engine.events import Answer
 from rotatek.engine.passes import prefill
 from rotatek.errors import ModeUnsupported

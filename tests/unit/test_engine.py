@@ -15,8 +15,8 @@ from transformers.cache_utils import DynamicCache
 from transformers.generation import logits_process as theirs
 
 from rotatek import BASELINE, Engine, Settings, errors
-from rotatek.cache.bytes import storage_bytes
 from rotatek.cache.cache_file import ALIGNED
+from rotatek.cache.measures import storage_bytes
 from rotatek.engine import sequences
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.events import Event, Failed, Finished, Prefilled, Stored, Token

@@ -22,7 +22,7 @@ from transformers.masking_utils import sdpa_mask
 from rotatek import RotateKCache, Settings, make_request
 from rotatek.bridge.attention import is_hooked
 from rotatek.bridge.scope import with_cache
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.errors import CacheNotStorable, ModelUnsupported, ModeUnsupported, SettingError
 from rotatek.methods.channels import CHANNELS
 from rotatek.models import VisionLanguageModel

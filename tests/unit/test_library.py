@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache
 
 from rotatek import Engine, RotateK, RotateKCache, Settings, make_request
 from rotatek.bridge.scope import with_cache
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.errors import ModeUnsupported, RequestTooLong, SettingError
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.channels.base import LayerStates, Store

@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 from rotatek import Pictures, RotateKCache, Settings, errors, make_request
 from rotatek.bridge.layers import key_layers
 from rotatek.cache import cache_file
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.engine.passes import prefill
 from rotatek.methods.calibration import Calibrator
 from rotatek.methods.channels import CHANNELS

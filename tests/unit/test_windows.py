@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from rotatek import BASELINE, PICTURE, Engine, RotateKCache, Settings, make_request
 from rotatek.bridge.row_layout import TEXT_STEP
 from rotatek.bridge.scope import with_cache
-from rotatek.cache.bytes import storage_bytes
+from rotatek.cache.measures import storage_bytes
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine.passes import prefill
 from rotatek.errors import ModeUnsupported, SettingError

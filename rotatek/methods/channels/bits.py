@@ -30,8 +30,7 @@ from kernels.planes import (
     pack,
     steps_along,
 )
-from kernels.reference import Packed, Text
-from kernels.window_attention_reference import Window
+from kernels.reference import Packed, Text, Window
 from rotatek.bridge.attention import pause
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import LayerStates

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d
 
-from kernels.window_attention_reference import text_scores
+from kernels.reference import text_scores
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.rotation import token_mask
 from rotatek.methods.tokens.base import BY_QUESTION, TokenPruner, keep_option

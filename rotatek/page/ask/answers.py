@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from rotatek.engine.events import Answer, Likely
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.channels.what_if import WhatIf
-from rotatek.methods.columns import UNCOMPRESSED
+from rotatek.methods.settings import UNCOMPRESSED
 from rotatek.page.binding import Shown
 from rotatek.page.markup import line
 from rotatek.page.settings import dropped

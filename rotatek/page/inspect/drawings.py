@@ -15,7 +15,7 @@ from PIL import Image
 from rotatek.inspect import trace_analysis
 from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import ChannelMethod
-from rotatek.methods.columns import reducers
+from rotatek.methods.settings import reducers
 from rotatek.page import markup
 from rotatek.service.service import Run
 from viz import Drawing, budget, head_heatmap, image_overlay, keys
