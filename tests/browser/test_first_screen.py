@@ -72,6 +72,7 @@ def test_the_narrowest_phone_has_every_tab_and_button(visit: Visit) -> None:
             assert present(box)["x"] + present(box)["width"] <= 320
 
 
+@pytest.mark.alone
 def test_a_moving_slider_asks_once_and_ends_what_runs(visit: Visit) -> None:
     page = visit(1280, 720)
     begin_long(page, 64)

@@ -30,7 +30,7 @@ LARGEST = 70_000_000  # bytes of a wheel: two embedded models, and little else
 PROGRAM = """
 import importlib, json, numpy, pkgutil, sys, torch, rotatek, rotatek.paths
 from pathlib import Path
-from rotatek.viz import spectrum
+from rotatek.viz import keys
 vlm = rotatek.load("pocket")
 request = rotatek.make_request(rotatek.open_image(Path("picture.png")), "What is the total?", 16)
 prompt = vlm.prompt(request)
@@ -39,7 +39,7 @@ inputs["attention_mask"] = torch.ones_like(prompt.ids)
 inputs["mm_token_type_ids"] = prompt.visual.int()
 cache = rotatek.RotateKCache(vlm.model, inputs, rotatek.Settings.of(keep_channels=0.25))
 ids = vlm.model.generate(**inputs, max_new_tokens=16, do_sample=False, cache=cache)
-drawing = spectrum.draw(numpy.arange(128.0)[::-1], 32)
+drawing = keys.draw_spectrum(numpy.arange(128.0)[::-1], 32)
 failed = {}
 for module in pkgutil.walk_packages(rotatek.__path__, "rotatek."):
     if "lmms" in module.name or "plugin" in module.name or module.name.endswith("__main__"):
@@ -49,7 +49,7 @@ for module in pkgutil.walk_packages(rotatek.__path__, "rotatek."):
     except Exception as error:
         failed[module.name] = repr(error)
 print(json.dumps({
-    "from": [rotatek.__file__, spectrum.__file__, str(rotatek.paths.assets())],
+    "from": [rotatek.__file__, keys.__file__, str(rotatek.paths.assets())],
     "share": cache.bytes().total / vlm.full_bytes(ids.shape[1]), "reading": drawing.reading,
     "answer": vlm.tokenizer.decode(ids[0, prompt.ids.shape[1]:]), "failed": failed,
     "tops": sorted({n.partition(".")[0] for n in sys.modules} & {"kernels", "viz", "tests", "app"}),
