@@ -1,8 +1,7 @@
-"""The page. `build` assembles it, `server` serves it.
+"""The page. `server` assembles and serves it.
 
 `settings` lists what a visitor may set, from the registries: `ask/` shows it as controls, and
 `export` writes it as a link, and a run as a file or a program. `rotatek.service` answers.
 `inspect/`, `collection/` and `results` are the other parts. `binding` passes widgets' values to
-handlers by name, and shows only the known error messages. `upload` is the image box whose bytes
-`rotatek.inputs.request` checks, and `zerogpu` answers on a borrowed GPU.
+handlers by name, and shows only the known error messages; `zerogpu` answers on a borrowed GPU.
 """
