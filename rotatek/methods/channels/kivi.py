@@ -32,18 +32,15 @@ def channels_of_group(width: int, group: int) -> int:
 def quantised(
     numbers: Tensor, dim: int, bits: int, alive: Tensor | None = None, clip: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Quantise groups of numbers.
+    """Codes, uint8 in the shape of the float32 numbers, and a scale and a zero point, float16, of
+    each group along `dim`.
 
     Args:
-        numbers: float32, with a group along `dim`.
+        numbers: to be quantised.
         dim: along which a group shares a scale and a zero point.
         bits: of a code.
         alive: bool, broadcast to numbers: those that count; all by default.
         clip: share of a group's least and largest number that the codes reach to.
-
-    Returns:
-        codes, uint8 in the shape of the numbers, and a scale and a zero point of each group,
-        float16.
     """
     low = high = numbers
     if alive is not None:  # a group without any becomes zero
@@ -85,42 +82,34 @@ class Kivi(PackedMethod):
         """The recent ones."""
         return 0, int(self.residual)
 
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
         """Quantise Keys along tokens and Values along channels.
 
         beside: key_scale, key_zero [B, Hkv, n / group, d]; value_scale, value_zero [B, Hkv, n, d /
         group], all float16.
         """
-        (key_bits, value_bits), group = map(int, self.each), int(self.group)
-        tokens, d = keys.shape[2:]
-        spare = -tokens % group
-        alive = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
-        by_token = pad(keys.float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
-        key_codes, key_scale, key_zero = quantised(by_token, 3, key_bits, alive)
-        by_channel = values.float().unflatten(3, (-1, channels_of_group(d, group)))
-        value_codes, value_scale, value_zero = quantised(by_channel, 4, value_bits)
-        return Form(
-            pack(key_codes.flatten(2, 3)[:, :, :tokens], key_bits),
-            pack(value_codes.flatten(3), value_bits),
-            {
-                "key_scale": key_scale, "key_zero": key_zero,
-                "value_scale": value_scale, "value_zero": value_zero,
-            },
-        )  # fmt: skip
+        (tokens, d), bits, group = numbers.shape[2:], int(self.bits_of(side)), int(self.group)
+        if side == "key":
+            spare = -tokens % group
+            alive = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
+            grouped = pad(numbers.float(), (0, 0, 0, spare)).unflatten(2, (-1, group))
+            codes, scale, zero = quantised(grouped, 3, bits, alive)
+            codes = codes.flatten(2, 3)[:, :, :tokens]
+        else:
+            grouped = numbers.float().unflatten(3, (-1, channels_of_group(d, group)))
+            codes, scale, zero = quantised(grouped, 4, bits)
+            codes = codes.flatten(3)
+        return pack(codes, bits), {f"{side}_scale": scale, f"{side}_zero": zero}
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Codes times scales, and their zero points."""
-        found = []
-        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
-        for dim, (name, packed, bits) in enumerate(sides, 2):
-            group = int(self.group)
-            group = group if dim == 2 else channels_of_group(store.width, group)
-            codes = unpack(packed, int(bits), store.width)
-            scale, zero = (
-                store.beside[f"{name}_{part}"]
-                .float()
-                .repeat_interleave(group, dim)[:, :, : codes.shape[2]]
-                for part in ("scale", "zero")
-            )
-            found.append(store.dense(name, codes * scale + zero))
-        return found[0], found[1]
+        dim, group = 2, int(self.group)
+        if side == "value":
+            dim, group = 3, channels_of_group(store.width, group)
+        codes = unpack(stored, int(self.bits_of(side)), store.width)
+        scale, zero = (
+            store.beside[f"{side}_{part}"].float().repeat_interleave(group, dim)
+            for part in ("scale", "zero")
+        )
+        tokens = codes.shape[2]
+        return codes * scale[:, :, :tokens] + zero[:, :, :tokens]

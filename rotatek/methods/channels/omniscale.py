@@ -6,13 +6,13 @@ are then stored as `kivi` stores them: Keys a channel at a time in groups of 32 
 token at a time in groups of 32 channels. Nothing is calibrated.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import Kivi
-from rotatek.methods.channels.rebuilt import LARGEST, RebuiltStore, hadamard
+from rotatek.methods.channels.rebuilt import LARGEST, Form, RebuiltStore, hadamard
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,21 @@ class OmniScaled(Kivi):
     summary = "KIVI's groups behind a Hadamard rotation, Keys divided by each token's norm."
     colour = "#c2608a"
 
-    def compress(self, states: LayerStates) -> RebuiltStore:
-        """Turn Keys and Values, take out the Keys' norms, and quantise as KIVI does.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Turn, take out the Keys' norms, and quantise as KIVI does.
 
-        beside: also key_norm, float16 [B, Hkv, N, 1].
+        beside: also key_norm, float16 [B, Hkv, n, 1].
         """
-        turn = hadamard(states.keys.shape[-1], states.keys.device)  # its own inverse
-        keys, values = states.keys.float() @ turn, states.values.float() @ turn
-        norms = keys.norm(dim=-1, keepdim=True).clamp(min=2.0**-14, max=LARGEST).half()
-        dtype = states.keys.dtype
-        keys, values = (keys / norms.float()).to(dtype), values.to(dtype)
-        store = super().compress(replace(states, keys=keys, values=values, made={}))
-        store.beside["key_norm"] = norms
-        return store
+        turned = numbers.float() @ hadamard(numbers.shape[-1], numbers.device)  # its own inverse
+        if side == "value":
+            return super().stored(side, turned, alive, states)
+        norms = turned.norm(dim=-1, keepdim=True).clamp(min=2.0**-14, max=LARGEST).half()
+        form, beside = super().stored(side, turned / norms.float(), alive, states)
+        return form, beside | {"key_norm": norms}
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """KIVI's numbers times the norms, turned back."""
-        keys, values = super().rebuild(store)
-        back = hadamard(store.width, keys.device)
-        return keys.float() * store.beside["key_norm"].float() @ back, values.float() @ back
+        turned = super().rebuild(side, stored, store)
+        if side == "key":
+            turned = turned * store.beside["key_norm"].float()
+        return turned @ hadamard(store.width, turned.device)

@@ -21,6 +21,7 @@ from torch import Tensor
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import quantised
 from rotatek.methods.channels.rebuilt import (
+    SIDES,
     Form,
     PackedMethod,
     RebuiltStore,
@@ -87,39 +88,29 @@ class Oscar(PackedMethod):
         """R of Keys and of Values of each layer, [2, d, d], from the file."""
         return None if self.calibration is None else load_bases(self.calibration, layers, "oscar")
 
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
-        """Turn Keys and Values, and quantise each token's groups of channels.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Turn, and quantise each token's groups of channels.
 
         beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, n, d / group];
         without a calibration also each sample's R, key_turn and value_turn, float16 [B, 1, d, d].
         """
+        place, bits, beside = SIDES.index(side), int(self.bits_of(side)), {}
         if states.basis is None:
-            turns = rotation_of(moments(states)).half()[:, :, None].unbind(1)  # each [B, 1, d, d]
+            own = states.cached("oscar", lambda: rotation_of(moments(states)).half())
+            turn = beside[f"{side}_turn"] = own[:, place, None].contiguous()
         else:
-            turns = states.basis.to(keys.device).unbind(0)
-        beside, packed = {}, []
-        sides = zip(("key", "value"), (keys, values), turns, self.each, CLIPS, strict=True)
-        for name, numbers, turn, bits, clip in sides:
-            if states.basis is None:
-                beside[f"{name}_turn"] = turn.contiguous()
-            turned = (numbers.float() @ turn.float()).unflatten(
-                -1, (-(-keys.shape[-1] // GROUP), -1)
-            )
-            codes, scale, zero = quantised(turned, 4, int(bits), clip=clip)
-            packed.append(pack(codes.flatten(-2), int(bits)))
-            beside |= {f"{name}_scale": scale, f"{name}_zero": zero}
-        return Form(packed[0], packed[1], beside)
+            turn = states.basis[place].to(numbers.device)
+        groups = -(-numbers.shape[-1] // GROUP)
+        turned = (numbers.float() @ turn.float()).unflatten(-1, (groups, -1))
+        codes, scale, zero = quantised(turned, 4, bits, clip=CLIPS[place])
+        beside |= {f"{side}_scale": scale, f"{side}_zero": zero}
+        return pack(codes.flatten(-2), bits), beside
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Codes times scales and their zero points, turned back."""
-        found = []
-        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
-        for side, (name, packed, bits) in enumerate(sides):
-            turn = store.beside[f"{name}_turn"] if store.turns is None else store.turns[side]
-            codes = unpack(packed, int(bits), store.width)
-            scale, zero = (store.beside[f"{name}_{part}"].float() for part in ("scale", "zero"))
-            grouped = (
-                codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
-            )
-            found.append(store.dense(name, grouped.flatten(-2) @ turn.float().mT))
-        return found[0], found[1]
+        own = store.turns
+        turn = store.beside[f"{side}_turn"] if own is None else own[SIDES.index(side)]
+        codes = unpack(stored, int(self.bits_of(side)), store.width)
+        scale, zero = (store.beside[f"{side}_{part}"].float() for part in ("scale", "zero"))
+        grouped = codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
+        return grouped.flatten(-2) @ turn.float().mT

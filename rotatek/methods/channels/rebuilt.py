@@ -1,8 +1,8 @@
 """Methods whose form no kernel reads: every step rebuilds their Keys and Values.
 
-A method writes `stored`, the form and what is needed to read it, and `rebuild`. Its stores have
-attention calls of their own. Beside them is what such methods share: whole numbers of a few bits
-packed into bytes, options, Hadamard matrices.
+A method writes `stored`, the form of Keys or of Values and what is needed to read it, and
+`rebuild`. Beside them is what such methods share: whole numbers of a few bits packed into bytes,
+options, Hadamard matrices.
 """
 
 from abc import abstractmethod
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import gcd
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, Self
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ FULL_BITS: Final = 16  # of a number in an uncompressed cache, as nominal shares
 LARGEST: Final = torch.finfo(torch.float16).max
 SAME: Final = "same"  # bits of Values, where Keys say them
 BYTE: Final = 8
+SIDES: Final = ("key", "value")
+Form = tuple[Tensor, dict[str, Tensor]]  # Keys or Values as they are stored, and tensors beside
 
 
 def bits_option(bits: Sequence[str]) -> Any:
@@ -66,15 +68,8 @@ def packed_width(count: int, bits: int) -> int:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Pack codes along the last axis, lowest bits first.
-
-    Args:
-        codes: [..., n], whole numbers below 2^bits, or bool.
-        bits: 1 to 8.
-
-    Returns:
-        uint8 [..., packed_width(n, bits)].
-    """
+    """Codes [..., n], whole numbers below 2^bits or bool, as uint8 [..., packed_width(n, bits)]
+    along the last axis, lowest bits first."""
     each, width, dtype = _block(bits)
     blocks = pad(codes.to(dtype), (0, -codes.shape[-1] % each)).unflatten(-1, (-1, each))
     shifts = bits * torch.arange(each, device=codes.device, dtype=dtype)
@@ -99,11 +94,8 @@ def unpack(packed: Tensor, bits: int, n: int) -> Tensor:
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # a tensor for every later call
 def hadamard(width: int, device: torch.device) -> Tensor:
-    """The orthonormal, symmetric Hadamard matrix [width, width] (Sylvester's).
-
-    Raises:
-        ModeUnsupported: where width is no power of two.
-    """
+    """The orthonormal, symmetric Hadamard matrix [width, width] (Sylvester's); `ModeUnsupported`
+    where width is no power of two."""
     if width & (width - 1):
         raise ModeUnsupported(
             "Methods with a Hadamard matrix need heads whose width is a power of two, and this "
@@ -113,14 +105,6 @@ def hadamard(width: int, device: torch.device) -> Tensor:
     while len(matrix) < width:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return (matrix / width**0.5).to(device)
-
-
-class Form(NamedTuple):
-    """Keys and Values of one layer as a method stores them, and further tensors by name."""
-
-    keys: Tensor
-    values: Tensor
-    beside: dict[str, Tensor]
 
 
 @dataclass
@@ -145,23 +129,21 @@ class RebuiltStore(Store):
 
     @property
     def per_token(self) -> tuple[str, ...]:
-        """As the method says."""
         return self.method.per_token
 
     def read(self) -> Narrow:
-        """Rebuild dense Keys and Values [B, Hkv, N, d]."""
-        keys, values = (each.to(self.dtype) for each in self.method.rebuild(self))
-        return self.visual._replace(keys=keys, values=values, fresh=True)
-
-    def dense(self, name: str, others: Tensor) -> Tensor:
-        """Rebuilt numbers [B, Hkv, N - n, d] among the whole tokens': [B, Hkv, N, d]."""
-        numbers, kept = others.to(self.dtype), self.beside.get(f"{name}_whole")
-        if kept is None or self.visual.lengths is None:
-            return numbers
-        count, ends = kept.shape[2], self.method.ends
-        tokens = numbers.shape[2] + count
-        first, places = whole_places(kept, self.visual.lengths, tokens, ends)
-        return pad(numbers, (0, 0, first, count - first)).scatter(2, places, kept)
+        """Rebuild dense Keys and Values [B, Hkv, N, d], whole tokens among the others."""
+        dense = []
+        for side, stored in zip(SIDES, self.visual[:2], strict=True):
+            numbers = self.method.rebuild(side, stored, self).to(self.dtype)
+            kept = self.beside.get(f"{side}_whole")
+            if kept is not None and self.visual.lengths is not None:
+                count = kept.shape[2]
+                tokens = numbers.shape[2] + count
+                first, places = whole_places(kept, self.visual.lengths, tokens, self.method.ends)
+                numbers = pad(numbers, (0, 0, first, count - first)).scatter(2, places, kept)
+            dense.append(numbers)
+        return self.visual._replace(keys=dense[0], values=dense[1], fresh=True)
 
 
 @dataclass(frozen=True)
@@ -181,22 +163,25 @@ class RebuiltMethod(ChannelMethod):
 
     @property
     def whole_tokens(self) -> int:
-        """Visual tokens at full width, at most."""
         return sum(self.ends)
 
     @abstractmethod
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
-        """The form of the tokens that do not stay whole.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """The form of the Keys or the Values of tokens that do not stay whole.
 
         Args:
-            keys: [B, Hkv, n, d]; values likewise.
+            side: "key" or "value".
+            numbers: [B, Hkv, n, d].
             alive: [B, n] bool, those that are no padding.
             states: of all tokens.
+
+        Returns:
+            [B, Hkv, n, ...], and what is stored beside it, named as in `Store`.
         """
 
     @abstractmethod
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
-        """Keys and Values [B, Hkv, N, d] again, whole tokens put back by `store.dense`."""
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
+        """Those numbers [B, Hkv, n, d] again."""
 
     def compress(self, states: LayerStates) -> RebuiltStore:
         """Take out the whole tokens, and store the others."""
@@ -204,35 +189,25 @@ class RebuiltMethod(ChannelMethod):
         first, places = whole_places(states.keys, states.lengths, tokens, self.ends)
         count = places.shape[2]
         between = slice(first, tokens - count + first)  # as the longest sample has them
-        alive = token_mask(states.lengths - count, tokens - count)
-        keys, values, beside = self.stored(
-            states.keys[:, :, between], states.values[:, :, between], alive, states
-        )
-        if count:
-            beside["key_whole"] = states.keys.gather(2, places)
-            beside["value_whole"] = states.values.gather(2, places)
+        alive, forms = token_mask(states.lengths - count, tokens - count), []
+        beside: dict[str, Tensor] = {}
+        for side, numbers in zip(SIDES, (states.keys, states.values), strict=True):
+            form, found = self.stored(side, numbers[:, :, between], alive, states)
+            forms.append(form)
+            beside |= found | ({f"{side}_whole": numbers.gather(2, places)} if count else {})
         paths = {one.name: None for one in options_of(self) if one.kind == "path"}
-        visual, method = Narrow(keys, values, states.lengths), replace(self, **paths)
-        turns = None if states.basis is None else states.basis.to(keys.device)
+        turns = None if states.basis is None else states.basis.to(states.keys.device)
         return RebuiltStore(
-            visual, beside, method=method, width=width, dtype=states.keys.dtype, turns=turns
-        )
+            Narrow(forms[0], forms[1], states.lengths), beside, method=replace(self, **paths),
+            width=width, dtype=states.keys.dtype, turns=turns,
+        )  # fmt: skip
 
 
 def whole_places(
     like: Tensor, lengths: Tensor, tokens: int, ends: tuple[int, int]
 ) -> tuple[int, Tensor]:
-    """Where the whole tokens are: how many first ones, and the places of all of them.
-
-    Args:
-        like: [B, Hkv, ..., d].
-        lengths: [B] of samples within `tokens`.
-        tokens: N.
-        ends: first and last ones; all of them where there are fewer.
-
-    Returns:
-        the number of first ones, and [B, Hkv, n, d].
-    """
+    """How many first tokens stay whole, and the places [B, Hkv, n, d] of all that do, like `like`:
+    of `tokens`, the first and last `ends` of each length [B], or all where there are fewer."""
     first = min(ends[0], tokens)
     last = min(ends[1], tokens - first)
     start = (lengths.long() - last).clamp(min=first)[:, None]
@@ -251,16 +226,15 @@ class PackedMethod(RebuiltMethod):
     bits: str = bits_option(("2", "3", "4"))
     value_bits: str = value_bits_option(("2", "3", "4"))
 
-    @property
-    def each(self) -> tuple[float, float]:
-        """Bits of a number of Keys, and of Values."""
-        keys = float(self.bits)
-        return keys, keys if self.value_bits == SAME else float(self.value_bits)
+    def bits_of(self, side: str) -> float:
+        """Bits of a number of Keys or of Values."""
+        alike = side == "key" or self.value_bits == SAME
+        return float(self.bits if alike else self.value_bits)
 
     @property
     def nominal_share(self) -> float:
         """Bits of a number over 16; scales and norms are not counted, as bases are not."""
-        return sum(self.each) / 2 / FULL_BITS
+        return sum(map(self.bits_of, SIDES)) / 2 / FULL_BITS
 
     @property
     def form(self) -> str:

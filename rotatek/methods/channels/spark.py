@@ -18,32 +18,15 @@ from rotatek.methods.options import channels_kept, choice
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
-    """SparK's weight of a channel: its group-mean query's norm over the window.
-
-    Args:
-        queries: [B, Hq, W, d], the window's.
-        kv_heads: Hkv.
-        alive: [B, W] bool, the queries that are real.
-
-    Returns:
-        L2_c [B, Hkv, d] float32.
-    """
+    """SparK's weight of a channel, L2_c [B, Hkv, d] float32: its group-mean query's norm over the
+    window; shapes as `LayerStates`."""
     B, Hq, W, d = queries.shape
     mean = queries.float().view(B, kv_heads, Hq // kv_heads, W, d).mean(2)
     return mean.masked_fill(~alive[:, None, :, None], 0.0).square().sum(2).sqrt()
 
 
 def spark_mask(keys: Tensor, norms: Tensor, k: int) -> Tensor:
-    """The channels each token keeps.
-
-    Args:
-        keys: [B, Hkv, N, d].
-        norms: [B, Hkv, d] of `channel_norms`.
-        k: how many a token keeps.
-
-    Returns:
-        [B, Hkv, N, d] bool.
-    """
+    """The k channels each token keeps, [B, Hkv, N, d] bool; norms: of `channel_norms`."""
     scores = keys.float().square() * norms[:, :, None]
     index = scores.topk(k, dim=-1).indices
     return torch.zeros_like(keys, dtype=torch.bool).scatter_(-1, index, True)
@@ -76,14 +59,16 @@ class SparK(RebuiltMethod):
         [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
 
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
-        """Keep each token's k highest-scoring channels.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Keep each token's k highest-scoring Key channels.
 
         keys: [B, Hkv, N, k] kept values in channel order. beside: mask, uint8 [B, Hkv, N, d / 8];
         level [B, Hkv, N], per-token fill; with signs also signs, packed bits of the pruned
         channels, and norms, float32 [B, Hkv, d] L2_c.
         """
-        d = keys.shape[-1]
+        if side == "value":
+            return numbers, {}
+        keys, d = numbers, numbers.shape[-1]
         k = channels_kept(d, self.keep)
         norms = channel_norms(states.queries, keys.shape[1], states.window_alive)
         mask = spark_mask(keys, norms, k)
@@ -95,20 +80,21 @@ class SparK(RebuiltMethod):
             beside = {"signs": pack(pruned < 0, 1), "norms": norms}
         else:
             level, beside = pruned.float().sum(-1) / max(1, d - k), {}
-        beside |= {"mask": pack(mask, 1), "level": level.to(keys.dtype)}
-        return Form(kept.contiguous(), values, beside)
+        return kept.contiguous(), beside | {"mask": pack(mask, 1), "level": level.to(keys.dtype)}
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Kept values at their channels, and the fill elsewhere."""
-        (kept, values), beside, d = store.visual[:2], store.beside, store.width
+        if side == "value":
+            return stored
+        beside, d = store.beside, store.width
         mask, fill = unpack(beside["mask"], 1, d).bool(), beside["level"][..., None].float()
         if self.recovery == "sign":
             scale = beside["norms"].rsqrt().nan_to_num(posinf=0.0)
-            pruned = d - kept.shape[-1]
+            pruned = d - stored.shape[-1]
             signs = unpack(beside["signs"], 1, pruned).bool() if pruned else mask
             negative = signs.gather(-1, _where(~mask).clamp(max=signs.shape[-1] - 1))
             fill = fill * scale[:, :, None] * torch.where(negative, -1.0, 1.0)
-        return torch.where(mask, kept.gather(-1, _where(mask)), fill.to(kept.dtype)), values
+        return torch.where(mask, stored.gather(-1, _where(mask)), fill.to(stored.dtype))
 
     def mask(self, head: HeadStates, k: int) -> Tensor:
         """[n, d] bool: k channels, chosen for each token."""

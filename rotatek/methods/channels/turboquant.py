@@ -112,46 +112,37 @@ class TurboQuant(PackedMethod):
     bits: str = bits_option(BITS)
     value_bits: str = value_bits_option(BITS)
 
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
-        """Rotate and quantise Keys and Values alike, each vector's codes behind the one before.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Rotate and quantise, each vector's codes behind the one before.
 
         beside: key_norm and value_norm, float16 [B, Hkv, N, vectors]; with half bits key_channels
         and value_channels, uint8 [B, Hkv, d], those of the first vector first.
         """
-        packed, beside = [], dict[str, Tensor]()
-        for name, numbers, bits in zip(("key", "value"), (keys, values), self.each, strict=True):
-            parts = parts_of(numbers.shape[-1], bits)
-            sizes = [size for size, _ in parts]
-            if len(parts) > 1:
-                order = (
-                    numbers.float().square().sum(2).argsort(dim=-1, descending=True, stable=True)
-                )
-                index = torch.cat([part.sort(-1).values for part in order.split(sizes, -1)], -1)
-                beside[f"{name}_channels"] = index.to(torch.uint8)
-                numbers = numbers.gather(-1, index[:, :, None].expand_as(numbers))
-            found = [
-                (*encode(part, each), each)
-                for part, (_, each) in zip(numbers.split(sizes, -1), parts, strict=True)
-            ]
-            packed.append(torch.cat([pack(codes, each) for codes, _, each in found], -1))
-            beside[f"{name}_norm"] = torch.stack([norms for _, norms, _ in found], -1)
-        return Form(packed[0], packed[1], beside)
+        parts, beside = parts_of(numbers.shape[-1], self.bits_of(side)), {}
+        sizes = [size for size, _ in parts]
+        if len(parts) > 1:
+            energy = numbers.float().square().sum(2)
+            order = energy.argsort(dim=-1, descending=True, stable=True).split(sizes, -1)
+            index = torch.cat([part.sort(-1).values for part in order], -1)
+            beside[f"{side}_channels"] = index.to(torch.uint8)
+            numbers = numbers.gather(-1, index[:, :, None].expand_as(numbers))
+        packed, norms = [], []
+        for part, (_, bits) in zip(numbers.split(sizes, -1), parts, strict=True):
+            codes, norm = encode(part, bits)
+            packed.append(pack(codes, bits))
+            norms.append(norm)
+        return torch.cat(packed, -1), beside | {f"{side}_norm": torch.stack(norms, -1)}
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Each vector's codes and norm, in the order of the channels."""
-        rebuilt = []
-        sides = zip(("key", "value"), store.visual[:2], self.each, strict=True)
-        for name, packed, bits in sides:
-            parts = parts_of(store.width, bits)
-            codes = packed.split([packed_width(size, each) for size, each in parts], -1)
-            vectors = zip(codes, store.beside[f"{name}_norm"].unbind(-1), parts, strict=True)
-            found = torch.cat([
-                decode(unpack(own, each, size), norms, each)
-                for own, norms, (size, each) in vectors
-            ], -1)  # fmt: skip
-            channels = store.beside.get(f"{name}_channels")
-            if channels is not None:
-                index = channels.long()[:, :, None].expand_as(found)
-                found = torch.empty_like(found).scatter_(-1, index, found)
-            rebuilt.append(found)
-        return rebuilt[0], rebuilt[1]
+        parts = parts_of(store.width, self.bits_of(side))
+        codes = stored.split([packed_width(*part) for part in parts], -1)
+        vectors = zip(codes, store.beside[f"{side}_norm"].unbind(-1), parts, strict=True)
+        found = torch.cat([
+            decode(unpack(own, bits, size), norms, bits) for own, norms, (size, bits) in vectors
+        ], -1)  # fmt: skip
+        channels = store.beside.get(f"{side}_channels")
+        if channels is None:
+            return found
+        index = channels.long()[:, :, None].expand_as(found)
+        return torch.empty_like(found).scatter_(-1, index, found)

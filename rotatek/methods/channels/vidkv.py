@@ -125,8 +125,8 @@ class VidKV(RebuiltMethod):
         """`1.5 and 1.58 bits`."""
         return "1.5 and 1.58 bits"
 
-    def stored(self, keys: Tensor, values: Tensor, alive: Tensor, states: LayerStates) -> Form:
-        """Quantise Keys and Values along tokens.
+    def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
+        """Quantise along tokens.
 
         keys: uint8 [B, Hkv, N', bytes], 2-bit codes of the loud half and signs of the other, N' a
         multiple of the group; values: uint8 [B, Hkv, N, d / 5]. beside: channels, uint8 [B, Hkv,
@@ -134,49 +134,42 @@ class VidKV(RebuiltMethod):
         point of the loud half, scale and mean of the other; value_scale, float16 [B, Hkv, N' /
         group, d].
         """
-        tokens, d = keys.shape[2:]
-        group, spare, half = int(self.group), -tokens % int(self.group), d // 2
-        keys, live = keys.float(), alive[:, None, :, None]
-        high = keys.masked_fill(~live, float("-inf")).amax(2)
-        reach = high - keys.masked_fill(~live, float("inf")).amin(2)
-        order = reach.argsort(dim=-1, descending=True, stable=True)
-        channels = torch.cat([part.sort(-1).values for part in order.split(half, -1)], -1)
-        sorted_ = keys.gather(-1, channels[:, :, None].expand_as(keys))
-
-        def grouped(numbers: Tensor) -> Tensor:
-            return pad(numbers, (0, 0, 0, spare)).unflatten(2, (-1, group))
-
+        numbers, tokens, group = numbers.float(), numbers.shape[2], int(self.group)
+        spare, dead = -tokens % group, ~alive[:, None, :, None]
         live = pad(alive, (0, spare)).unflatten(1, (-1, group))[:, None, :, :, None]
-        loud, quiet = grouped(sorted_).split(half, -1)
-        two, step, zero = quantised(loud, 3, LOUD, live)
-        one, scale, mean = signs(quiet, live)
-        codes = [pack(two.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
-        groups = grouped(values.float())
+        if side == "key":
+            high = numbers.masked_fill(dead, float("-inf")).amax(2)
+            reach = high - numbers.masked_fill(dead, float("inf")).amin(2)
+            order = reach.argsort(dim=-1, descending=True, stable=True)
+            halves = order.split(numbers.shape[-1] // 2, -1)
+            channels = torch.cat([part.sort(-1).values for part in halves], -1)
+            numbers = numbers.gather(-1, channels[:, :, None].expand_as(numbers))
+        groups = pad(numbers, (0, 0, 0, spare)).unflatten(2, (-1, group))
+        if side == "key":
+            loud, quiet = groups.split(numbers.shape[-1] // 2, -1)
+            two, step, zero = quantised(loud, 3, LOUD, live)
+            one, scale, mean = signs(quiet, live)
+            packed = [pack(two.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
+            scales = torch.stack([step, zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
+            beside = {"channels": channels.to(torch.uint8), "key_scales": scales}
+            return torch.cat(packed, -1), beside
         live = live.expand(groups.shape)
         trits = (groups / mean_size(groups, live).float().clamp(min=SMALLEST)).round().clamp(-1, 1)
-        size = mean_size(groups, live & (trits != 0))
-        scales = torch.stack([step, zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
-        return Form(
-            torch.cat(codes, -1),
-            pack_trits((trits + 1).flatten(2, 3)[:, :, :tokens]),
-            {
-                "channels": channels.to(torch.uint8), "key_scales": scales,
-                "value_scale": size[:, :, :, 0],
-            },
-        )  # fmt: skip
+        size = mean_size(groups, live & (trits != 0))[:, :, :, 0]
+        return pack_trits((trits + 1).flatten(2, 3)[:, :, :tokens]), {"value_scale": size}
 
-    def rebuild(self, store: RebuiltStore) -> tuple[Tensor, Tensor]:
-        """The loud half's codes times scales, the other half's signs turned back, and three
-        levels."""
-        (keys, values), beside = store.visual[:2], store.beside
-        half, tokens, group = store.width // 2, values.shape[2], int(self.group)
-        packed = keys.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
+    def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
+        """The loud half's codes times scales, the other half's signs turned back; three levels."""
+        beside, group, tokens = store.beside, int(self.group), store.visual.values.shape[2]
+        if side == "value":
+            sizes = beside["value_scale"].float().repeat_interleave(group, 2)[:, :, :tokens]
+            return (unpack_trits(stored, store.width).float() - 1) * sizes
+        half = store.width // 2
+        packed = stored.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
         loud = unpack(packed[0], LOUD, half).unflatten(2, (-1, group))
         quiet = unpack(packed[1], 1, half).bool().unflatten(2, (-1, group))
         step, zero, scale, mean = (part[:, :, :, None] for part in beside["key_scales"].unbind(3))
         first = (loud * step.float() + zero.float()).flatten(2, 3)
         found = torch.cat([first, of_signs(quiet, scale, mean).flatten(2, 3)], -1)[:, :, :tokens]
         index = beside["channels"].long()[:, :, None].expand_as(found)
-        trits = unpack_trits(values, store.width).float() - 1
-        sizes = beside["value_scale"].float().repeat_interleave(group, 2)[:, :, :tokens]
-        return torch.empty_like(found).scatter_(-1, index, found), trits * sizes
+        return torch.empty_like(found).scatter_(-1, index, found)
