@@ -3,12 +3,14 @@ every page of a store."""
 
 import argparse
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
-from rotatek.cli.answers import Report, collected, doubt_of, print_json, reports, say
-from rotatek.cli.request_arguments import add_request, load_model, rows_of
+from PIL.Image import Image
+from tqdm import tqdm
+
+from rotatek.cache.cache_file import coder
 from rotatek.cli.settings_arguments import (
     add_sampling,
     add_settings,
@@ -16,15 +18,24 @@ from rotatek.cli.settings_arguments import (
     sampling_of,
     settings_of,
 )
+from rotatek.cli.shared import Report, add_request, load_model, passing, print_json, rows_of, say
 from rotatek.cli.store import ask_store
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.engine import Engine
+from rotatek.engine.events import Event, folded
 from rotatek.errors import CacheNotStorable, UserError
-from rotatek.methods.settings import USUAL, path_names
+from rotatek.inputs.request import Request, make_request
+from rotatek.inspect.doubt import any_photo, doubt
+from rotatek.methods.settings import USUAL, Settings, path_names
 
 BESIDE: Final = ("method", "agreement", "first_divergence", "kl")  # figures of a comparison
+DIGITS: Final = {  # no more than mean something
+    "nominal_kv": 6, "prefill_ms": 3, "decode_ms_per_token": 3, "kl": 6, "confidence": 6,
+    "visual_times_smaller": 3,
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for the question, the settings, and the form of the answer."""
     add_request(parser)
     add_sampling(parser)
     parser.set_defaults(model=None)  # a store knows its model
@@ -57,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--csv is for the answers of a store. Add --store DIR, or leave it out.")
     args.model = args.model or "pocket"
     stored = args.save_cache is not None or args.load_cache is not None
-    found = talk(args) if stored else reports(args, {"answer": settings_of(args)})
-    with closing(found):
+    with closing(talk(args) if stored else reports(args, {"answer": settings_of(args)})) as found:
         for (report,) in found:
             if args.json or args.batch is not None:
                 print_json({name: value for name, value in report.items() if name not in BESIDE})
@@ -69,34 +79,80 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
+def reports(
+    args: argparse.Namespace,
+    columns: Mapping[str, Settings] | Callable[[Engine, Request], Mapping[str, Settings]],
+) -> Generator[list[Report]]:
+    """Per question, one report per column in their order. The model loads after the first check.
+
+    In a batch a bad row becomes a report with "error" and the others go on; it is refused at its
+    end. columns: settings by name, or what makes them for a question.
+    """
+    batch, engine, refused = args.batch is not None, None, 0
+    sampling = sampling_of(args)
+    for row in tqdm(rows_of(args), unit="question", file=sys.stderr, disable=not batch):
+        with passing(row, batch) as bad:
+            request = make_request(
+                row.opened(), row.question, args.max_new_tokens, sampling=sampling
+            )
+        if not bad:
+            engine = engine or Engine(load_model(args), graphs=args.graph)  # or all rows end here
+            with passing(row, batch) as bad:
+                made = columns(engine, request) if callable(columns) else columns
+                events = engine.compare(request, made, trace=False)
+                found = collected(engine, events, made, request.images)
+        refused += bool(bad)
+        yield [{**row.place} | one for one in (bad or found)]
+    if refused:
+        raise UserError(
+            f"{refused} of the batch's questions could not be answered. Mend those named above, or "
+            'see "error".'
+        )
+
+
+def collected(
+    engine: Engine, events: Iterable[Event], columns: Mapping[str, Settings],
+    pictures: Sequence[Image],
+) -> list[Report]:  # fmt: skip
+    """A report a column, with its name as "method", and as "doubt" why its answer is to be doubted.
+
+    Raises:
+        UserError: in the engine's words.
+    """
+    told = []
+    for name, column in folded(events, columns).items():
+        if column.missed:
+            print(column.missed, file=sys.stderr)
+        report = {"method": name} | column.report()
+        for figure, digits in DIGITS.items():
+            if report[figure] is not None:
+                report[figure] = round(report[figure], digits)
+        sure = report["confidence"] if report["new_tokens"] else None
+        why = doubt(engine.vlm.name, report["answer"], sure, lambda: any_photo(pictures))
+        told.append(report | {"doubt": why or None})
+    return told
+
+
+def talk(args: argparse.Namespace) -> Generator[list[Report]]:
     """Ask one question of a conversation that is loaded from a file, saved to one, or both.
 
     The answer is printed first, and the cache is saved even if printing fails: neither is lost by a
-    failure of the other.
-
-    Raises:
-        UserError: for a question or a file that is refused, before the model is loaded if possible.
+    failure of the other. What can be refused is, before the model is loaded.
     """
-    from rotatek.cache.cache_file import coder  # noqa: PLC0415  # keeps --help quick
-    from rotatek.engine.conversation import Conversation  # noqa: PLC0415
-    from rotatek.engine.engine import Engine  # noqa: PLC0415
-
     if args.batch is not None:
         raise UserError("A stored cache holds one conversation. Leave --batch out.")
     sampling = sampling_of(args)
     coder()
+    pictures: Sequence[Image] = ()  # a stored cache does not know them
     if args.load_cache is None:
         (row,) = rows_of(args)
         settings = settings_of(args)
         if settings.is_baseline:
             raise CacheNotStorable
-        request = row.request(args.max_new_tokens, sampling)
+        request = make_request(row.opened(), row.question, args.max_new_tokens, sampling=sampling)
         engine, conversation = Engine(load_model(args), graphs=args.graph), Conversation()
-        pictures = request.images
-        events = engine.compare(
-            request, {"answer": settings}, trace=False, conversation=conversation
-        )
+        pictures, columns = request.images, {"answer": settings}
+        events = engine.compare(request, columns, trace=False, conversation=conversation)
     else:
         if args.image is None or args.question is not None:
             raise UserError("With --load-cache give the QUESTION alone: the image was read before.")
@@ -106,15 +162,11 @@ def talk(args: argparse.Namespace) -> Generator[list[Report], None, None]:
         conversation = Conversation.load(args.load_cache, engine.vlm, **given(args))
         (column,) = conversation.columns
         column.name, settings = "answer", column.settings
-        pictures = ()  # a stored cache does not know them
         events = engine.follow(conversation, args.image, args.max_new_tokens, sampling=sampling)
-    try:
-        found = collected(events, {"answer": settings})
-        found[0]["doubt"] = doubt_of(engine, found[0], pictures)
+    with closing(conversation):
+        found = collected(engine, events, {"answer": settings}, pictures)
         try:
             yield found
         finally:
             if args.save_cache is not None:
                 conversation.save(args.save_cache)
-    finally:
-        conversation.close()

@@ -2,30 +2,26 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
-from rotatek.cli.answers import passing, say
-from rotatek.cli.request_arguments import add_request, load_model, progress, rows_of
+from rotatek.cli.shared import add_request, load_model, passing, rows_of, say
 from rotatek.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The prompts to learn from, and where the bases go."""
     add_request(parser)
     parser.add_argument("--out", required=True, metavar="FILE.safetensors")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prefill every prompt, and write the bases of their averaged covariances.
-
-    A bad row of a batch is named, and left out.
-
-    Raises:
-        UserError: for arguments or pictures that are refused; for a batch, in the end.
-    """
+    """Prefill every prompt, and write the bases of their averaged covariances. A bad row of a batch
+    is named and left out, and refused in the end."""
     if not os.access(Path(args.out).absolute().parent, os.W_OK):  # refuse before computing
         raise UserError(f"{args.out} cannot be written. Give another name or folder as --out.")
-    from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415  # keeps --help quick
+    from tqdm import tqdm  # noqa: PLC0415  # keeps --help quick
+
+    from rotatek.cache.rotatek_cache import RotateKCache  # noqa: PLC0415
     from rotatek.engine.passes import prefill  # noqa: PLC0415
     from rotatek.inputs.request import make_request  # noqa: PLC0415
     from rotatek.methods.calibration import Calibrator  # noqa: PLC0415
@@ -33,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
 
     rows = rows_of(args)
     vlm, calibrator = load_model(args), Calibrator()
-    for row in progress(rows, True):
+    for row in tqdm(rows, unit="question", file=sys.stderr):
         with passing(row, args.batch is not None) as bad:
             request = make_request(row.opened(), row.question, 1)
             embedded = vlm.embed(vlm.prompt(request))
@@ -42,8 +38,7 @@ def run(args: argparse.Namespace) -> None:
             prefill(vlm, embedded, cache)
     calibrator.save(args.out, vlm.name)
     say(f"{calibrator.samples} prompts -> {args.out}")
-    if calibrator.samples < len(rows):
-        bad_rows = len(rows) - calibrator.samples
+    if bad_rows := len(rows) - calibrator.samples:
         raise UserError(
             f"{bad_rows} of the batch's rows could not be used. Mend those named above."
         )

@@ -3,28 +3,24 @@
 import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from rotatek.cli.answers import print_json, reports, say, table
-from rotatek.cli.request_arguments import add_request
+from rotatek.cli.ask import reports
 from rotatek.cli.settings_arguments import add_sampling, add_settings, given
+from rotatek.cli.shared import add_request, aligned, print_json, say
+from rotatek.engine.engine import Engine
+from rotatek.engine.equal_bytes import matched_live
 from rotatek.errors import UserError
+from rotatek.inputs.request import Request
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings, check_taken, matched
 
-if TYPE_CHECKING:
-    from rotatek.engine.engine import Engine
-    from rotatek.inputs.request import Request
-
-EQUAL: Final = ("nominal", "live")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for the question, the settings, and the form of the comparison."""
     add_request(parser)
     add_sampling(parser)
     parser.add_argument(
-        "--equal", choices=EQUAL, default=EQUAL[0],
+        "--equal", choices=("nominal", "live"), default="nominal",
         help="what every column has alike: the nominal share, as the paper counts it, or the live "
         "bytes of the cache, bases, scales and masks included. Default: nominal",
     )  # fmt: skip
@@ -37,31 +33,37 @@ def run(args: argparse.Namespace) -> None:
     options = given(args)
     nominal = columns(options)  # refused here, if at all: no model is loaded yet
 
-    def live(engine: "Engine", request: "Request") -> dict[str, Settings]:
-        from rotatek.engine.equal_bytes import matched_live  # noqa: PLC0415  # heavy
-
+    def live(engine: Engine, request: Request) -> dict[str, Settings]:
         prompt = engine.vlm.prompt(request, engine.limits.max_prompt_tokens)
         return columns(options, partial(matched_live, engine.vlm, prompt))
 
     for found in reports(args, live if args.equal == "live" else nominal):
-        if not (args.json or args.batch is not None):
-            say(table(found))
+        if args.json or args.batch is not None:
+            for report in found:
+                print_json(report)
             continue
-        for report in found:
-            print_json(report)
+        head = ("method", "tokens", "nominal", "KV bytes", "of full", "ms/token", "same", "answer")
+        lines = [
+            (
+                one["method"],
+                f"{one['visual_tokens_kept']}/{one['visual_tokens']}",
+                f"{one['nominal_kv']:.3f}",
+                f"{one['kv_bytes']:,}",
+                f"{one['kv_bytes'] / one['kv_bytes_full']:.3f}",
+                f"{one['decode_ms_per_token']:.1f}",
+                f"{one['agreement']:.2f}",
+                one["answer"].replace("\n", " ")[:60],
+            )
+            for one in found
+        ]
+        say(aligned([head, *lines]))
 
 
 def columns(
     options: Mapping[str, Any], match: Callable[..., dict[str, Settings]] = matched
 ) -> dict[str, Settings]:
-    """The comparison that flat options ask for.
-
-    They set the budget and the chosen method; an option that belongs to another channel method
-    changes that method's column.
-
-    Args:
-        options: settings by their flat names.
-        match: makes the columns of chosen settings and other methods' options.
+    """The comparison that flat options ask for: they set the budget and the chosen method, and one
+    that belongs to another channel method changes that method's column.
 
     Raises:
         UserError: where nothing is compressed.

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rotatek.cli.answers import say
-from rotatek.cli.request_arguments import add_model
+from rotatek.cli.shared import add_model, notice, say
 from rotatek.errors import SettingError, UserError
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ STOPPED_EARLY: Final = 3  # exit status: run it again to go on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for the model, the questions, the settings, and the share of the work."""
     add_model(parser)
     parser.add_argument(
         "--suite", type=Path, metavar="FOLDER",
@@ -56,10 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0, or 3 if it stopped early: run it again.
-
-    Raises:
-        UserError: for arguments that are refused, before the model is loaded; and at the end for
-            pictures that could not be asked.
     """
     from rotatek.evaluation import tables  # noqa: PLC0415  # heavy imports: keep --help quick
     from rotatek.evaluation.answers import ANSWERS  # noqa: PLC0415
@@ -72,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         write_report(path)
         return 0
-    part = part_of(args.part)
+    number, _, parts = args.part.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise SettingError("--part", "a part and their number, such as 1/4", args.part)
     if args.settings is None:
         settings = tables.settings_of(args.tables, args.calibration)
     else:
@@ -84,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     suite = Suite.read(args.suite).taken([*filter(None, args.splits.split(","))], args.questions)
     engine = engine_for(models.load(args.model, args.device), suite)
     asked = Run(engine, suite, settings, path, args.suffix, notice)
-    finished = ask(asked, part, args.limit_s, args.at_once)
+    finished = ask(asked, (int(number) - 1, int(parts)), args.limit_s, args.at_once)
     write_report(path)
     if asked.left_out:
         raise UserError(f"{len(asked.left_out)} pictures could not be asked. Mend those above.")
@@ -113,22 +109,3 @@ def write_report(path: Path) -> None:
     (path.parent / "report.md").write_text(text, encoding="utf-8")
     (path.parent / "figure.svg").write_text(figure(records), encoding="utf-8")
     say(text.rstrip("\n"))
-
-
-def notice(sentence: str) -> None:
-    """A line on stderr, beside the bar."""
-    from tqdm import tqdm  # noqa: PLC0415
-
-    tqdm.write(sentence, file=sys.stderr)
-
-
-def part_of(text: str) -> tuple[int, int]:
-    """A part's index from 0, and the number of parts, from "1/4".
-
-    Raises:
-        SettingError: for anything else.
-    """
-    number, slash, parts = text.partition("/")
-    if slash and number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts):
-        return int(number) - 1, int(parts)
-    raise SettingError("--part", "a part and their number, such as 1/4", text)

@@ -4,22 +4,19 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from rotatek.cli.request_arguments import add_model
+from tqdm import tqdm
+
 from rotatek.cli.settings_arguments import add_settings
+from rotatek.cli.shared import add_model
 from rotatek.cli.store import MEMORY, open_pictures, sized
 from rotatek.errors import UserError
 from rotatek.inputs.text_files import one_line
-
-if TYPE_CHECKING:
-    from rotatek.pictures.pictures import Picture
-
-INCOMPLETE: Final = 1  # exit status where a file could not be read
+from rotatek.pictures import Picture
+from rotatek.pictures.indexing import files_of, index
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for the pictures, the store, and the settings."""
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE", help="pictures, PDF files, or folders"
     )
@@ -40,14 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0, or 1 where something could not be read.
-
-    Raises:
-        UserError: for arguments, a store or a disk that is refused.
     """
-    from tqdm import tqdm  # noqa: PLC0415  # keeps --help quick
-
-    from rotatek.pictures.indexing import files_of, index  # noqa: PLC0415
-
     files = files_of(args.paths)
     if not files:
         raise UserError("There are no pictures or PDF files there. Name others.")
@@ -71,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
             bar.update()
     told = f"{len(read)} pages, {fresh} read now: {_bytes(read.values())}"
     print(f"{told}; {unread} could not be read" if unread else told, flush=True)
-    return INCOMPLETE if unread else 0
+    return int(bool(unread))
 
 
-def _bytes(pictures: "Iterable[Picture]") -> str:
+def _bytes(pictures: Iterable[Picture]) -> str:
     """Before and after, and how many times fewer."""
     sizes = [(one.full_bytes, one.file_bytes) for one in pictures]
     full, kept = (sum(size[part] for size in sizes) for part in (0, 1))

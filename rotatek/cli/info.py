@@ -6,12 +6,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which model to describe."""
     parser.add_argument("--model", default="pocket", metavar="NAME", help="model to describe")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print a line for each."""
     import torch  # noqa: PLC0415  # keeps --help quick
 
     from kernels.dispatch import status  # noqa: PLC0415
@@ -25,7 +23,11 @@ def run(args: argparse.Namespace) -> None:
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "cpu"
     print(f"python        {platform.python_version()} on {platform.system()} {platform.machine()}")
     for package in ("rotatek", "torch", "transformers", "triton", "gradio", "plotly", "pillow"):
-        print(f"{package:<13} {installed(package)}")
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            found = "not installed"
+        print(f"{package:<13} {found}")
     print(f"device        {device} ({name}, {torch.get_num_threads()} threads)")
     print(f"attention     {status(device).backend}")
     print(f"tokens        {', '.join(TOKENS)}")
@@ -33,11 +35,3 @@ def run(args: argparse.Namespace) -> None:
     print(f"models        {', '.join(CHECKPOINTS)}, a folder, or a hub id")
     print(f"families      {', '.join(FAMILIES)}; others without an overlay on the picture")
     print(f"model         {card_line(args.model)}")
-
-
-def installed(package: str) -> str:
-    """Its version, or that it is not there."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -61,15 +61,11 @@ class Parser(argparse.ArgumentParser):
     """A parser whose error message is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it on stderr and exit with status 2."""
         self.exit(2, f"{message[:1].upper()}{message[1:]}. Try `{self.prog} --help`.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: its words; those of the process if not given.
+    """Run one command; argv: its words, by default those of the process.
 
     Returns:
         the exit status: 0, or 2 for a refusal, or the command's result.
@@ -101,11 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refuse(unknown: Sequence[str]) -> None:
-    """Refuse the first flag of these that was once there, or has become an --option.
-
-    Raises:
-        UserError: the sentence.
-    """
+    """Refuse the first flag of these that was once there, or has become an --option."""
     from rotatek.cli.settings_arguments import DRAWN  # noqa: PLC0415  # heavy, and seldom needed
     from rotatek.methods import settings  # noqa: PLC0415
 

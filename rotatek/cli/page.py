@@ -9,16 +9,10 @@ from rotatek.service.listening import check_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: the page reads the environment, as `DEPLOY.md` says."""
     parser.epilog = "ROTATEK_MODELS names the models, the default first."
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve until interrupted.
-
-    Raises:
-        UserError: where the page's dependencies are not installed, or it cannot listen.
-    """
     if find_spec("gradio") is None or find_spec("plotly") is None:
         raise UserError("The web page is not installed. Install rotatek[app].")
     host = os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"

@@ -14,7 +14,6 @@ from rotatek.service.listening import check_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which models, where they listen, and what one call may ask."""
     parser.add_argument(
         "--model", action="append", metavar="NAME",
         help="pocket, a folder, or a hub id; may be given several times, the default first",
@@ -37,11 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve until interrupted.
-
-    Raises:
-        UserError: where a flag is refused, or the API's dependencies are not installed.
-    """
     settings = settings_of(args)
     for name, least in (("answers", 1), ("queue", 0), ("replicas", 1)):
         given = getattr(args, name)
@@ -73,11 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def replicas(args: argparse.Namespace, settings: Settings) -> None:
-    """The page and the API in front of several processes, on this machine or on a Ray cluster.
-
-    Raises:
-        UserError: where Ray or the page is not installed.
-    """
+    """The page and the API in front of several processes, on this machine or on a Ray cluster."""
     if find_spec("ray") is None:
         raise UserError("--replicas needs Ray. Install rotatek[cluster], or leave it out.")
     prepare()

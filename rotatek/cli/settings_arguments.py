@@ -22,11 +22,6 @@ class Chosen(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, given: Any, flag: str | None = None
     ) -> None:
-        """Store it.
-
-        Raises:
-            SettingError: for another form, or no number where one is wanted.
-        """
         name, equals, value = given.partition("=")
         name = name.strip().replace("-", "_")
         if not (name and equals):
@@ -41,12 +36,8 @@ class Chosen(argparse.Action):
 
 
 def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
-    """Flags for either method and for `NAMED` options, and one for all others.
-
-    Args:
-        parser: of a command.
-        usual: what it does where none of them is given.
-    """
+    """Flags for either method and for `NAMED` options, and one for all others. usual: what a
+    command does where none of them is given."""
     group = parser.add_argument_group("compression", f"where none is given: {usual}")
     flags: dict[str, str] = {}
     others = []
@@ -74,7 +65,9 @@ def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Flags for how tokens are drawn; without them answers are greedy."""
+    """Flags for how, and how many, tokens are drawn; without them answers are greedy."""
+    parser.add_argument("--graph", action="store_true", help="decode by CUDA graph (GPU only)")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
     group = parser.add_argument_group("sampling", "answers are greedy without a temperature")
     group.add_argument(
         "--temperature", type=float, default=0.0, metavar="T",
@@ -88,11 +81,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling:
-    """How tokens are chosen, by the flags.
-
-    Raises:
-        SettingError: for a value out of range.
-    """
+    """How tokens are chosen, by the flags."""
     return Sampling(**{name: getattr(args, name) for name in ("temperature", "seed", *DRAWN)})
 
 
@@ -103,9 +92,5 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The settings of a command line; `USUAL` where it chooses nothing.
-
-    Raises:
-        SettingError: for a method that there is not, or an option that it does not take.
-    """
+    """The settings of a command line; `USUAL` where it chooses nothing."""
     return Settings.from_dict(given(args), USUAL)

@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 from typing import Final
 
-from rotatek.cli.answers import say
-from rotatek.cli.evaluate import ask, notice
-from rotatek.cli.request_arguments import add_model
+from rotatek.cli.evaluate import ask
+from rotatek.cli.shared import add_model, notice, say
 from rotatek.errors import UserError
 
 EMBEDDED: Final = ("pocket", "pocket-smol")  # models whose answers are brief
@@ -15,7 +14,6 @@ BRIEF: Final = " Answer with a single word, name or number."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which model, which questions, and where the answers go."""
     add_model(parser)
     parser.add_argument(
         "--suite", type=Path, metavar="FOLDER",
@@ -33,12 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Ask and time every rung, and print the ladder, its verdicts, and one recommendation.
-
-    Raises:
-        UserError: for arguments that are refused, before the model is loaded; and where no cache
-            became smaller.
-    """
+    """Ask and time every rung, and print the ladder, its verdicts, and one recommendation."""
     from rotatek import models  # noqa: PLC0415  # keeps --help quick
     from rotatek.engine.engine import Engine  # noqa: PLC0415
     from rotatek.evaluation import ladder  # noqa: PLC0415

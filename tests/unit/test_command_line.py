@@ -15,7 +15,7 @@ import pytest
 
 from rotatek import BASELINE, Settings, make_request
 from rotatek.cli import main as command
-from rotatek.cli.answers import print_json, say
+from rotatek.cli.shared import print_json, say
 from rotatek.engine.equal_bytes import SLACK, matched_live, measured
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.tokens import TOKENS
