@@ -225,7 +225,7 @@ class TokenChoice:
         picks = []
         for place, row in zip(places, rows, strict=True):
             start, kl = place * most, kls.get(place)
-            likeliest = range(start, start + (row.sampling.top_logprobs or 0))
+            likeliest = range(start, start + min(most, row.sampling.top_logprobs or 0))
             picks.append(SampledToken(
                 int(told[place]), told[count + place], None if kl is None else max(0.0, kl), ms,
                 tuple((int(told_tokens[n]), told_logs[n]) for n in likeliest),

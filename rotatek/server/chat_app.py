@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Coroutine, Iterator
+import re
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -16,21 +16,17 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from rotatek import errors
-from rotatek.bridge.attention import StopFlag
-from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Token
+from rotatek.inputs.text_files import as_json
 from rotatek.methods.settings import USUAL, Settings
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat_request import Call, fitted, read_call
-from rotatek.server.fields import HEADER, header_of
-from rotatek.server.follow_ups import FollowUps
+from rotatek.server.follow_ups import answered
 from rotatek.server.metrics import Metrics, RequestMetrics
 from rotatek.server.reply import DONE, Reply, error_of, sse
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.service import Service
-
-log = logging.getLogger("rotatek")
 
 RETRY_S: Final = 5  # what a full queue asks a program to wait
 GONE: Final = "499"  # in the meters: the client had gone
@@ -53,6 +49,9 @@ QUIET_S: Final = 10.0  # between comments while nothing is said yet
 COMMENT: Final = b": reading\n\n"
 CHAT: Final = "/v1/chat/completions"
 OTHERS: Final = ["GET", "POST", "DELETE"]  # what other addresses of OpenAI's API are asked with
+HEADER: Final = "x-rotatek-ignored"
+MOST_NAMES: Final = 20  # that it has
+LONGEST_NAME: Final = 60
 SEED: Final = "x-rotatek-seed"  # with which the same call has the same answers
 
 
@@ -78,7 +77,6 @@ class ChatApp:
     ) -> None:
         self.service, self.usual = service, usual or USUAL
         self.keys, self.workers = keys or Keys(), workers or WorkerPool()
-        self.follow_ups = FollowUps(service.conversations)
         self.bodies, self.meters = RequestBodies(), Metrics()
         self.is_closed = False
         self.meters.running.set_function(lambda: self.workers.running)
@@ -90,18 +88,21 @@ class ChatApp:
     def routes(self) -> list[BaseRoute]:
         """The API's addresses, for this application or beside a page's."""
         return [
-            Route("/v1/models", self._guarded(self.models)),
-            Route("/v1/models/{name:path}", self._guarded(self.model)),
+            Route("/v1/models", self._guarded(self._models)),
+            Route("/v1/models/{name:path}", self._guarded(self._model)),
             Route(CHAT, self, methods=["POST"]),
-            Route("/v1/{rest:path}", self._guarded(self.nothing), methods=OTHERS),
-            Route("/metrics", self._guarded(self.metrics)),
+            Route("/v1/{rest:path}", self._guarded(self._nothing), methods=OTHERS),
+            Route("/metrics", self._guarded(self._metrics)),
         ]
 
     def app(self) -> Starlette:
         """The API alone, with `/health`."""
-        handlers = {HTTPException: _nothing, Exception: lambda request, error: _refusal(error)}
-        routes = [*self.routes(), Route("/health", self.health)]
-        return Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
+        handlers: Any = {
+            HTTPException: lambda request, error: _refusal(errors.AddressUnknown()),
+            Exception: lambda request, error: _refusal(error),
+        }
+        routes = [*self.routes(), Route("/health", self._health)]
+        return Starlette(routes=routes, exception_handlers=handlers)
 
     def close(self) -> None:
         """End every answer within one token, and refuse new ones."""
@@ -109,27 +110,24 @@ class ChatApp:
         self.workers.stop()
         self.service.close()
 
-    async def models(self, request: Request, owner: str) -> Response:
+    async def _models(self, request: Request) -> Response:
         """The models on offer, the default first."""
-        found = [_card(model.name) for model in self.service.models]
+        found = [_card(name) for name in self._names]
         return JSONResponse({"object": "list", "data": found})
 
-    async def model(self, request: Request, owner: str) -> Response:
-        """One model."""
+    async def _model(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in self._names:
             raise errors.ModelNotServed
         return JSONResponse(_card(name))
 
-    async def nothing(self, request: Request, owner: str) -> Response:
-        """Refuse the other addresses of OpenAI's API."""
+    async def _nothing(self, request: Request) -> Response:
         raise errors.AddressUnknown
 
-    async def metrics(self, request: Request, owner: str) -> Response:
-        """Figures for Prometheus."""
+    async def _metrics(self, request: Request) -> Response:
         return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
 
-    async def health(self, request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
         """Whether questions can be answered; needs no key."""
         report = self.service.health()
         return JSONResponse(report, 503 if report["status"] == "failed" else 200)
@@ -168,58 +166,49 @@ class ChatApp:
 
     async def _answer(self, call: Call, owner: str, request: Request, send: Send) -> str:
         """Compute one call's answers, and send them; the status for the meters."""
-        out = Outgoing(send, call)
-        try:
-            engine = await asyncio.to_thread(self.service.engine, call.model)
-            out.call = call = await asyncio.to_thread(fitted, call, engine)
-            reply = Reply(call, engine.room, engine.lookahead)
-            await self._tell(reply, engine, owner, out)
+        noted = _noted(call)
+        async with contextlib.aclosing(self._pieces(call, owner, noted)) as pieces:
             if call.stream:
-                await out.tell(reply.end(), more=False)
-        except Exception as error:
-            if not await out.has_begun():
-                raise  # an ordinary refusal
-            status, said = error_of(error)
-            await out.tell(sse(said) + DONE, more=False)
-            return str(status)
-        finally:
-            out.close()
-        if not call.stream:
-            whole = JSONResponse(reply.whole(), headers=_noted(call))
+                return await streamed(pieces, noted, send)
+            whole = Response(await anext(pieces), headers=noted, media_type="application/json")
             await whole(request.scope, request.receive, send)
-        return "200"
+            return "200"
 
-    async def _tell(self, reply: Reply, engine: Engine, owner: str, out: "Outgoing") -> None:
-        """Compute one call's answers, and stream them where it asks for that."""
-        call, stop, watch = reply.call, engine.flag(), RequestMetrics(self.meters)
-        events = self.workers.events(partial(self._begin, reply, engine, owner, stop), stop)
+    async def _pieces(
+        self, call: Call, owner: str, noted: dict[str, str]
+    ) -> AsyncGenerator[bytes, None]:
+        """One call's answers as a stream's events, or as one body; adds to the headers `noted`."""
+        engine = await asyncio.to_thread(self.service.engine, call.model)
+        call = await asyncio.to_thread(fitted, call, engine)
+        noted |= _noted(call)
+        stop, watch = engine.flag(), RequestMetrics(self.meters)
+        reply = Reply(call, engine.room, engine.lookahead)
+
+        def begin() -> Iterator[Event]:
+            """When its turn has come."""
+            self._check_open()
+            return answered(self.service.conversations, engine, reply, owner, stop)
+
         try:
-            async with contextlib.aclosing(events):
+            async with contextlib.aclosing(self.workers.events(begin, stop)) as events:
                 async for event in events:
                     if not isinstance(event, Token) or event.index < call.length:
                         watch.see(event)
                     if added := reply.take(event):
-                        await out.tell(added)
-                    if reply.is_said and not stop.is_set():
+                        yield added
+                    if reply.is_said:
                         stop.set()
             if reply.is_cut:  # by this process alone
                 raise errors.Restarting
             for one in reply.choices:
                 await asyncio.to_thread(one.judge)
             self.meters.tokens.labels("prompt").inc(reply.usage["prompt_tokens"])
+            self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
         finally:
             watch.end()
             if self.service.on_lost is not None and not engine.health().able:
                 self.service.on_lost()
-
-    def _begin(self, reply: Reply, engine: Engine, owner: str, stop: StopFlag) -> Iterator[Event]:
-        """The events of a call whose turn has come."""
-        self._check_open()
-        found = self.follow_ups.take(reply.call, owner)
-        reply.is_warm = found is not None
-        reply.cached = 0 if found is None else found.tokens
-        self.meters.chats.labels("warm" if reply.is_warm else "cold").inc()
-        return self.follow_ups.answer(engine, reply.call, owner, stop, found)
+        yield reply.end() if call.stream else as_json(reply.whole()).encode()
 
     def _sum(self, name: str) -> float:
         """One of `ENGINES`, over the engines that are loaded."""
@@ -234,7 +223,8 @@ class ChatApp:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return await answer(request, self.keys.owner(request.headers.get("authorization")))
+                self.keys.owner(request.headers.get("authorization"))
+                return await answer(request)
             except Exception as error:
                 if request.method == "POST":
                     await self.bodies.spill(request)
@@ -266,60 +256,54 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
         await asyncio.gather(task, left, return_exceptions=True)
 
 
-class Outgoing:
-    """Server-sent events of one reply: the head soon, and comments until something is told.
+async def streamed(pieces: AsyncGenerator[bytes, None], noted: dict[str, str], send: Send) -> str:
+    """Send the pieces of a stream: the head soon, and comments until the first one; returns the
+    status for the meters.
 
     Args:
+        pieces: server-sent events.
+        noted: headers beside those of every stream; they may change until the head is sent.
         send: to the client.
-        call: its headers are beside those of every stream; they may change until the head is sent.
-            One that asks for no stream has no comments.
+
+    Raises:
+        Exception: what `pieces` raises before the head is sent: an ordinary refusal.
     """
+    has_head, first = False, asyncio.ensure_future(anext(pieces))
 
-    def __init__(self, send: Send, call: Call) -> None:
-        self._send, self.call = send, call
-        self._has_head, self._told = False, asyncio.Event()
-        if not call.stream:
-            self._told.set()
-        self._waiting = asyncio.ensure_future(self._wait())
-
-    async def _wait(self) -> None:
-        pause = HEAD_S
-        while not self._told.is_set():
-            try:
-                await asyncio.wait_for(self._told.wait(), pause)
-            except TimeoutError:
-                await self._body(COMMENT, more=True)
-                pause = QUIET_S
-
-    async def has_begun(self) -> bool:
-        """Whether the head is sent; it is not after this, unless by `tell`."""
-        self._told.set()
-        await self._waiting
-        return self._has_head
-
-    async def tell(self, events: bytes, *, more: bool = True) -> None:
-        """Send events; more: whether others follow."""
-        await self.has_begun()
-        await self._body(events, more=more)
-
-    async def _body(self, body: bytes, *, more: bool) -> None:
-        if not self._has_head:
-            self._has_head = True
-            own = [(name.encode(), value.encode()) for name, value in _noted(self.call).items()]
+    async def tell(body: bytes, *, more: bool = True) -> None:
+        nonlocal has_head
+        if not has_head:
+            has_head = True
+            own = [(name.encode(), value.encode()) for name, value in noted.items()]
             head = {"status": 200, "headers": [*STREAMED, *own]}
-            await self._send({"type": "http.response.start"} | head)
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+            await send({"type": "http.response.start"} | head)
+        await send({"type": "http.response.body", "body": body, "more_body": more})
 
-    def close(self) -> None:
-        """Send no further comments."""
-        self._waiting.cancel()
+    try:
+        while not (await asyncio.wait({first}, timeout=QUIET_S if has_head else HEAD_S))[0]:
+            await tell(COMMENT)
+        await tell(first.result())
+        async for piece in pieces:
+            await tell(piece)
+        await tell(b"", more=False)
+    except Exception as error:
+        if not has_head:
+            raise
+        status, said = error_of(error)
+        await tell(sse(said) + DONE, more=False)
+        return str(status)
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    return "200"
 
 
 def _noted(call: Call) -> dict[str, str]:
-    """Headers: fields without effect, and the seed of the answers."""
+    """Headers: fields without effect, in printable ASCII, and the seed of the answers."""
     own, noted = call.request.sampling, {}
     if call.ignored:
-        noted[HEADER] = header_of(call.ignored)
+        names = (re.sub("[^!-~]|,", "?", name) for name in call.ignored)
+        noted[HEADER] = ", ".join([name[:LONGEST_NAME] or "?" for name in names][:MOST_NAMES])
     if own.draws:
         noted[SEED] = str(own.seed)
     return noted
@@ -330,12 +314,6 @@ def _refusal(error: BaseException) -> JSONResponse:
     headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else {}
     headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(body, status, headers)
-
-
-def _nothing(request: Request, error: HTTPException) -> Response:
-    """An unknown address or method."""
-    _, body = error_of(errors.AddressUnknown())
-    return JSONResponse(body, error.status_code)
 
 
 def _card(name: str) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """What a program asks of `/v1/chat/completions`, checked.
 
 Messages become a `Request`, texts and pictures in the order given. A field that would change the
-answer and is not supported is refused; a field without effect is noted for a header (`fields`).
+answer and is not supported is refused; a field without effect is noted for a header.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from PIL.Image import Image, Resampling
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
+from rotatek.engine.grammar import compiled
 from rotatek.inputs.images import MAX_PIXELS, MIN_SIDE, check_header, open_image
 from rotatek.inputs.request import (
     MAX_IMAGES,
@@ -24,26 +25,50 @@ from rotatek.inputs.request import (
     make_chat,
     whole_tokens,
 )
+from rotatek.inputs.sampling import Sampling
 from rotatek.methods.settings import Settings
-from rotatek.server.chat import Shown, blaming, read_messages
-from rotatek.server.fields import BOOLEAN, Ignored, check_fields, sampling_of
+from rotatek.server.chat import Ignored, Shown, blaming, ignore_rest, read_messages
 
-LENGTH: Final = Limits().kept_answer_tokens  # tokens of an answer where nothing is said
 MOST_STOPS: Final = 4
 LONGEST_STOP: Final = 100  # characters
+MOST_ANSWERS: Final = 16
 MOST_PIXELS: Final = 4 * MAX_PIXELS  # of all pictures, as sent: bounds the work
-BICUBIC: Final = Resampling.BICUBIC
 DEEPEST: Final = 100  # levels of lists and objects in a field
-SIZES: Final = ("min_pixels", "max_pixels")  # of `rotatek`, and no method's
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a picture is to be seen, in pixels. low: at low detail."""
-
-    low: bool = False
-    least: int | None = None
-    most: int | None = None
+LENGTHS: Final = ("max_completion_tokens", "max_tokens")  # two names of one thing
+NUMBERS: Final = {one.name for one in fields(Sampling)} - {"top_logprobs", "grammar"}
+FORMS: Final = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", ...}'
+BOOLEAN: Final = (False, True)
+NOTHING: Final[Sequence[Any]] = (False, 0, "", [], {})
+NO_BEAMS: Final = "there is no beam search"
+RULES: Final[Mapping[str, tuple[Sequence[Any], str]]] = {  # values that a field may have, in words
+    "stream": (BOOLEAN, "true or false"),
+    "n": (range(1, MOST_ANSWERS + 1), f"a whole number from 1 to {MOST_ANSWERS}"),
+    "logprobs": (BOOLEAN, "true, false or left out"),
+    "tool_choice": (("none", "auto"), '"none", "auto" or left out'),
+    **dict.fromkeys(("functions", "function_call"), (NOTHING, "left out: give tools")),
+    # of those below another value would change the answer
+    "best_of": ([1], "1 or left out: n is the number of answers"),
+    "length_penalty": ([1], f"1 or left out: {NO_BEAMS}"),
+    "use_beam_search": (NOTHING, f"false or left out: {NO_BEAMS}"),
+    **dict.fromkeys(
+        ("prompt_logprobs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+         "structured_outputs", "bad_words"), (NOTHING, "left out"),
+    ),
+    **dict.fromkeys(
+        ("ignore_eos", "echo", "include_stop_str_in_output", "continue_final_message"),
+        (NOTHING, "false or left out"),
+    ),
+    "modalities": ((["text"], []), '["text"] or left out'),
+    "audio": (NOTHING, "left out: answers are text"),
+    "min_tokens": ([0], "0 or left out"),
+    "stop_token_ids": (NOTHING, "left out: give stop texts"),
+    "add_generation_prompt": ([True], "true or left out"),
+    "web_search_options": (NOTHING, "left out: nothing is fetched"),
+}  # fmt: skip
+READ: Final = (  # checked where they are read
+    "model", "messages", *LENGTHS, "stop", "tools", "rotatek", "stream_options", *NUMBERS,
+    "top_logprobs", "response_format", *RULES,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,7 +82,9 @@ class Call:
         stop: texts before which the answer ends.
         stream: whether it is sent as it grows.
         with_usage: whether the last chunk of a stream says what it cost.
-        sizes: of each picture.
+        low: of each picture, whether it is to be seen at low detail.
+        least: pixels of a picture.
+        most: pixels of a picture.
         pictures: for each picture, a digest of its bytes as they were sent, and of its size.
         ignored: names of fields that change nothing.
         answers: how many there are to be.
@@ -66,13 +93,15 @@ class Call:
     model: str
     request: Request
     settings: Settings
-    stop: tuple[str, ...] = ()
-    stream: bool = False
-    with_usage: bool = False
-    sizes: tuple[Size, ...] = ()
-    pictures: tuple[bytes, ...] = ()
-    ignored: tuple[str, ...] = ()
-    answers: int = 1
+    stop: tuple[str, ...]
+    stream: bool
+    with_usage: bool
+    low: tuple[bool, ...]
+    least: int
+    most: int
+    pictures: tuple[bytes, ...]
+    ignored: tuple[str, ...]
+    answers: int
 
     @property
     def length(self) -> int:
@@ -98,16 +127,24 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
     """
     given, ignored = _object_of(body), Ignored()
     try:
-        check_fields(given, ignored)
+        for name, (allowed, words) in RULES.items():
+            if name in given and given[name] not in allowed:
+                raise errors.SettingError(name, words, given[name])
+        ignore_rest(ignored, given, READ)
         if given.get("model") not in models:
             raise errors.ModelNotServed
         chat = read_messages(given.get("messages"), ignored)
         length, tools = _length_of(given), _tools_of(given, ignored)
-        own, least, most = _sizes_of(given.get("rotatek"), len(chat.pictures))
+        own, least, most = _pixels_of(given.get("rotatek"), len(chat.pictures))
         settings = settings_of(own, usual)
-        ignored.add("rotatek", None if chat.pictures else given.get("rotatek"))
-        sampling, stop = sampling_of(given), _stops_of(given.get("stop"))
-        with_usage = _with_usage(given.get("stream_options") or {}, ignored)
+        if "rotatek" in given and not chat.pictures:
+            ignored.setdefault("rotatek")
+        sampling, stop = _sampling_of(given), _stops_of(given.get("stop"))
+        options = given.get("stream_options") or {}
+        if not isinstance(options, dict) or options.get("include_usage") not in (None, *BOOLEAN):
+            allowed = "an object, its include_usage true or false"
+            raise errors.SettingError("stream_options", allowed, options)
+        ignore_rest(ignored, options, ("include_usage",), "stream_options")
     except errors.SettingError as error:
         text = given.get(error.name)
         if not isinstance(text, str):
@@ -117,7 +154,7 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         request = make_chat(
             _decoded(chat.pictures), chat.messages, length, cut=True, tools=tools, sampling=sampling
         )
-    sizes = tuple(Size(one.detail == "low", least, most) for one in chat.pictures)
+    sizes = [repr((one.is_low, least, most)).encode() for one in chat.pictures]
     seen = zip(chat.pictures, sizes, strict=True)
     return Call(
         model=given["model"],
@@ -125,22 +162,78 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
         settings=settings,
         stop=stop,
         stream=bool(given.get("stream")),
-        with_usage=with_usage,
-        sizes=sizes,
-        pictures=tuple(sha256(one.digest + repr(size).encode()).digest() for one, size in seen),
-        ignored=tuple(ignored.names),
+        with_usage=bool(options.get("include_usage")),
+        low=tuple(one.is_low for one in chat.pictures),
+        least=least,
+        most=most,
+        pictures=tuple(sha256(one.digest + size).digest() for one, size in seen),
+        ignored=tuple(ignored),
         answers=int(given.get("n", 1)),
     )
 
 
-def _with_usage(options: Any, ignored: Ignored) -> bool:
-    """Whether the last chunk of a stream says what it cost."""
-    wanted = isinstance(options, dict) and (options.get("include_usage") or False)
-    if not isinstance(options, dict) or wanted not in BOOLEAN:
-        allowed = "an object, its include_usage true or false"
-        raise errors.SettingError("stream_options", allowed, options)
-    ignored.rest(options, ("include_usage",), "stream_options")
-    return bool(wanted)
+def _object_of(body: bytes) -> dict[str, Any]:
+    """The fields of a body that are not null."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise errors.BodyUnreadable from error
+    if not isinstance(given, dict):
+        raise errors.BodyUnreadable
+    for name, value in given.items():
+        if _is_deeper(value, DEEPEST):  # whatever follows one into another would fail
+            raise errors.SettingError(name, f"nested at most {DEEPEST} levels deep", value)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inner)
+
+
+def _length_of(given: Mapping[str, Any]) -> int:
+    """The longest answer; a number beyond any context means as much as fits."""
+    name = next((name for name in LENGTHS if name in given), None)
+    if name is None:
+        return Limits().kept_answer_tokens
+    length = given[name]
+    try:
+        return whole_tokens(min(length, MAX_NEW_TOKENS) if isinstance(length, int) else length)
+    except errors.SettingError as error:
+        raise errors.SettingError(name, "a whole number of 1 or more", length) from error
+
+
+def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
+    """Tools that the model is to know of, as JSON; empty where there are none."""
+    listed = given.get("tools") or []
+    if not isinstance(listed, list):
+        raise errors.SettingError("tools", "a list", listed)
+    for tool in listed:
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise errors.SettingError("tools", "a list of functions, each with a name", tool)
+    if listed and given.get("tool_choice") == "none":
+        ignored.setdefault("tools")
+        return ""
+    told = [{"type": "function", "function": tool["function"]} for tool in listed]
+    return json.dumps(told) if told else ""
+
+
+def _pixels_of(given: Any, pictures: int) -> tuple[Any, int, int]:
+    """The methods' settings among those of `rotatek`, and the least and the most pixels."""
+    if not isinstance(given, dict):
+        return given, 1, MAX_PIXELS
+    own, bounds = dict(given), {"min_pixels": 1, "max_pixels": MAX_PIXELS}
+    for name in bounds:
+        if (value := own.pop(name, None)) is not None:
+            if type(value) is not int or not 1 <= value <= MAX_PIXELS:
+                allowed = f"a whole number of pixels, 1 to {MAX_PIXELS}"
+                raise errors.SettingError(f"rotatek.{name}", allowed, value)
+            bounds[name] = value
+    least, most = bounds.values()
+    if least > most:
+        raise errors.SettingError("rotatek.min_pixels", "at most max_pixels", least)
+    return own or None, min(least, MAX_PIXELS // max(1, pictures)), most
 
 
 def settings_of(given: Any, usual: Settings) -> Settings:
@@ -162,29 +255,44 @@ def settings_of(given: Any, usual: Settings) -> Settings:
         raise
 
 
-def _sizes_of(given: Any, pictures: int) -> tuple[Any, int | None, int | None]:
-    """The methods' settings among those of `rotatek`, and the least and the most pixels.
+def _sampling_of(given: Mapping[str, Any]) -> Sampling:
+    """How answers are chosen, with a seed where they are drawn; what is left out is greedy."""
+    top = given.get("top_logprobs", 0)
+    if not given.get("logprobs"):
+        if top != 0:
+            raise errors.SettingError("top_logprobs", "left out, or beside logprobs: true", top)
+        top = None  # no log probabilities are wanted
+    own = {name: value for name, value in given.items() if name in NUMBERS}
+    grammar = _grammar_of(given.get("response_format", {"type": "text"}))
+    return Sampling(**own, top_logprobs=top, grammar=grammar).seeded()
 
-    Raises:
-        SettingError: for no number of pixels, and for more at least than at most.
-    """
-    if not isinstance(given, dict):
-        return given, None, None
-    found: dict[str, int | None] = {}
-    for name in SIZES:
-        value = given.get(name)
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (is_whole and 1 <= value <= MAX_PIXELS):
-            allowed = f"a whole number of pixels, 1 to {MAX_PIXELS}"
-            raise errors.SettingError(f"rotatek.{name}", allowed, value)
-        found[name] = value
-    least, most = found["min_pixels"], found["max_pixels"]
-    if least is not None and most is not None and least > most:
-        raise errors.SettingError("rotatek.min_pixels", "at most max_pixels", least)
-    if least is not None:
-        least = min(least, MAX_PIXELS // max(1, pictures))
-    own = {name: value for name, value in given.items() if name not in SIZES}
-    return own or None, least, most
+
+def _grammar_of(form: Any) -> str:
+    """The grammar of an answer's form; empty for any text."""
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return ""
+    if kind == "json_object":
+        return compiled('{"type": "object"}')
+    if kind != "json_schema":
+        raise errors.SettingError("response_format", FORMS, form)
+    named = form.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else None
+    if not isinstance(schema, dict):
+        field = "response_format.json_schema.schema"
+        raise errors.SettingError(field, "a JSON schema, which is an object", form)
+    return compiled(json.dumps(schema), lenient=named.get("strict") is not True)
+
+
+def _stops_of(given: Any) -> tuple[str, ...]:
+    found = [] if given is None else [given] if isinstance(given, str) else given
+    allowed = f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"
+    if not isinstance(found, list) or len(found) > MOST_STOPS:
+        raise errors.SettingError("stop", allowed, given)
+    for text in found:
+        if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
+            raise errors.SettingError("stop", allowed, text)
+    return tuple(found)
 
 
 def _decoded(pictures: Sequence[Shown]) -> list[Image]:
@@ -211,85 +319,14 @@ def _decoded(pictures: Sequence[Shown]) -> list[Image]:
     for one in pictures:
         with blaming(one.place):
             image = open_image(one.image) if isinstance(one.image, bytes) else one.image
-        images.append(resized(image, *(round(factor * side) for side in image.size)))
+        images.append(_resized(image, *(round(factor * side) for side in image.size)))
     return images
 
 
-def resized(image: Image, width: int, height: int) -> Image:
+def _resized(image: Image, width: int, height: int) -> Image:
     """A picture at another size; no side is shorter than a picture's may be."""
     size = max(MIN_SIDE, width), max(MIN_SIDE, height)
-    return image if image.size == size else image.resize(size, BICUBIC)
-
-
-def _tools_of(given: Mapping[str, Any], ignored: Ignored) -> str:
-    """Tools that the model is to know of, as JSON; empty where there are none.
-
-    Raises:
-        SettingError: for no list of functions.
-    """
-    listed = given.get("tools") or []
-    if not isinstance(listed, list):
-        raise errors.SettingError("tools", "a list", listed)
-    for tool in listed:
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise errors.SettingError("tools", "a list of functions, each with a name", tool)
-    if listed and given.get("tool_choice") == "none":
-        ignored.add("tools")
-        return ""
-    told = [{"type": "function", "function": tool["function"]} for tool in listed]
-    return json.dumps(told) if told else ""
-
-
-def _object_of(body: bytes) -> dict[str, Any]:
-    """The fields of a body that are not null.
-
-    Raises:
-        BodyUnreadable: where it is no JSON object.
-        SettingError: for a field that is nested too deeply.
-    """
-    try:
-        given = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise errors.BodyUnreadable from error
-    if not isinstance(given, dict):
-        raise errors.BodyUnreadable
-    for name, value in given.items():
-        if _is_deeper(value, DEEPEST):  # whatever follows one into another would fail
-            raise errors.SettingError(name, f"nested at most {DEEPEST} levels deep", value)
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects are nested so many levels and more."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inner)
-
-
-def _length_of(given: Mapping[str, Any]) -> int:
-    """The longest answer, by either of its two names; a number beyond any context means as much as
-    fits."""
-    names = [name for name in ("max_completion_tokens", "max_tokens") if name in given]
-    if not names:
-        return LENGTH
-    length = given[names[0]]
-    if isinstance(length, int) and not isinstance(length, bool):
-        length = min(length, MAX_NEW_TOKENS)
-    try:
-        return whole_tokens(length)
-    except errors.SettingError as error:
-        raise errors.SettingError(names[0], "a whole number of 1 or more", length) from error
-
-
-def _stops_of(given: Any) -> tuple[str, ...]:
-    found = [] if given is None else [given] if isinstance(given, str) else given
-    allowed = f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"
-    if not isinstance(found, list) or len(found) > MOST_STOPS:
-        raise errors.SettingError("stop", allowed, given)
-    for text in found:
-        if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
-            raise errors.SettingError("stop", allowed, text)
-    return tuple(found)
+    return image if image.size == size else image.resize(size, Resampling.BICUBIC)
 
 
 def fitted(call: Call, engine: Engine) -> Call:
@@ -297,23 +334,15 @@ def fitted(call: Call, engine: Engine) -> Call:
 
     A family with a fixed number of tokens for each picture gets it unchanged. Tools that the
     model's chat template has no place for are ignored.
-
-    Args:
-        call: as it was read.
-        engine: of its model.
     """
-    request, ignored = call.request, call.ignored
-    pairs = zip(request.images, call.sizes, strict=True)
-    images = tuple(_sized(image, size, engine) for image, size in pairs)
+    request, ignored, low = call.request, call.ignored, engine.vlm.low_pixels
     if request.tools and not engine.vlm.takes_tools:
         request, ignored = replace(request, tools=""), (*ignored, "tools")
-    return replace(call, request=replace(request, images=images), ignored=ignored)
-
-
-def _sized(image: Image, size: Size, engine: Engine) -> Image:
-    low = engine.vlm.low_pixels
-    if low is None or size == Size():
-        return image
-    most = min(size.most or MAX_PIXELS, low if size.low else MAX_PIXELS)
-    least = min(size.least or 1, most)
-    return resized(image, *engine.vlm.size_within(*image.size, least, most))
+    images = []
+    for image, is_low in zip(request.images, call.low, strict=True):
+        if low is not None and (is_low or call.least > 1 or call.most < MAX_PIXELS):
+            most = min(call.most, low) if is_low else call.most
+            size = engine.vlm.size_within(*image.size, min(call.least, most), most)
+            image = _resized(image, *size)  # noqa: PLW2901
+        images.append(image)
+    return replace(call, request=replace(request, images=tuple(images)), ignored=ignored)

@@ -10,9 +10,9 @@ questions cannot share it; the second one is prefilled from its text and picture
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.conversation import Conversation
@@ -22,12 +22,11 @@ from rotatek.errors import ConversationOver
 from rotatek.inputs.messages import PICTURE, Message, clean_text
 from rotatek.inputs.request import MAX_NEW_TOKENS
 from rotatek.server.chat_request import Call
+from rotatek.server.reply import Reply
 from rotatek.service.session_store import SessionStore
 
-KEY: Final = "chat"  # begins the names of this API's caches
 
-
-def place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
+def _place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
     """The name under which a chat's cache waits after `messages`."""
     digest, pictures = hashlib.sha256(), iter(call.pictures)
 
@@ -41,87 +40,60 @@ def place_of(call: Call, owner: str, messages: Sequence[Message]) -> str:
         add(f"{message.role} {len(message.parts)} {message.calls} {message.name}".encode())
         for part in message.parts:
             add(b"picture" + next(pictures) if part is PICTURE else f"text{part}".encode())
-    return f"{KEY} {digest.hexdigest()}"
+    return f"chat {digest.hexdigest()}"
 
 
-class FollowUps:
-    """Answers calls, from a warm cache where there is one.
+def answered(
+    waiting: SessionStore[Conversation], engine: Engine, reply: Reply, owner: str, stop: StopFlag
+) -> Iterator[Event]:
+    """Events of a call's answers, from a warm cache where there is one; up to one token more than
+    an answer may have.
+
+    That token shows whether the answer is complete, and the cache does not keep it.
 
     Args:
         waiting: where caches wait.
+        engine: of the call's model.
+        reply: of the call; learns what of its prompt a cache held.
+        owner: whose cache it is; a digest of the API key.
+        stop: ends the answer early.
     """
-
-    def __init__(self, waiting: SessionStore[Conversation]) -> None:
-        self.waiting = waiting
-
-    def take(self, call: Call, owner: str) -> Conversation | None:
-        """The cache that `call` can go on from, now its own; None where there is none."""
-        *before, asked = call.request.messages
-        if call.answers > 1:
-            return None
-        if not before or before[-1].role != "assistant" or asked.role != "user":
-            return None
-        found = self.waiting.take(place_of(call, owner, before))
-        if found is not None and asked.pictures:
-            found.close()
-            return None
-        return found
-
-    def answer(
-        self,
-        engine: Engine,
-        call: Call,
-        owner: str,
-        stop: StopFlag,
-        found: Conversation | None,
-    ) -> Iterator[Event]:
-        """One column's events, up to one token more than the answer may have.
-
-        That token shows whether the answer is complete, and the cache does not keep it.
-
-        Args:
-            engine: of the call's model.
-            call: what is asked.
-            owner: whose cache it is; a digest of the API key.
-            stop: ends the answer early.
-            found: what `take` gave.
-        """
-        talk, events = self._begin(engine, call, stop, found)
-        text, is_kept, is_whole, is_over = "", False, call.answers == 1, False
-        try:
-            with closing(events):  # type: ignore[type-var]
-                for event in events:
-                    if isinstance(event, Restarted):
-                        text, is_over = "", False
-                        if event.max_new_tokens is not None:  # memory is short: halved pictures
-                            self.waiting.clear()
-                            is_whole = False
-                    elif isinstance(event, Token):
-                        is_over = event.index >= call.length
-                        text += "" if is_over else event.text
-                    yield event
-            if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
-                said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
-                messages = (*call.request.messages, said)
-                self.waiting.hold(place_of(call, owner, messages), talk)
-                is_kept = True
-        finally:
-            if not is_kept:
-                talk.close()
-
-    def _begin(
-        self, engine: Engine, call: Call, stop: StopFlag, found: Conversation | None
-    ) -> tuple[Conversation, Iterator[Event]]:
-        request = call.request
-        longest = min(request.max_new_tokens + engine.lookahead, MAX_NEW_TOKENS)
-        if found is not None:
-            parts: Any = request.messages[-1].parts  # `follow` takes a text, or several
-            try:
-                return found, engine.follow(found, parts, longest, stop, request.sampling)
-            except ConversationOver:  # read afresh there may be room
-                found.close()
-        fresh = Conversation()
+    call, is_single = reply.call, reply.call.answers == 1
+    request, longest = call.request, min(call.length + engine.lookahead, MAX_NEW_TOKENS)
+    *before, asked = request.messages
+    talk: Conversation | None = None
+    events: Iterator[Event] | None = None
+    if is_single and before and before[-1].role == "assistant" and asked.role == "user":
+        talk = waiting.take(_place_of(call, owner, before))
+    if talk is not None and not asked.pictures:
+        parts: Any = asked.parts  # `follow` takes a text, or several
+        with suppress(ConversationOver):  # read afresh there may be room
+            events = engine.follow(talk, parts, longest, stop, request.sampling)
+            reply.is_warm, reply.cached = True, talk.tokens
+    if talk is None or events is None:
+        if talk is not None:
+            talk.close()
+        talk = Conversation()
         columns = dict.fromkeys(call.columns, call.settings)
-        longer = replace(request, max_new_tokens=longest)
-        kept = fresh if call.answers == 1 else None
-        return fresh, engine.compare(longer, columns, stop, trace=False, conversation=kept)
+        longer, kept = replace(request, max_new_tokens=longest), talk if is_single else None
+        events = engine.compare(longer, columns, stop, trace=False, conversation=kept)
+    text, is_kept, is_whole, is_over = "", False, is_single, False
+    try:
+        with closing(events):  # type: ignore[type-var]
+            for event in events:
+                if isinstance(event, Restarted):
+                    text, is_over = "", False
+                    if event.max_new_tokens is not None:  # memory is short: halved pictures
+                        waiting.clear()
+                        is_whole = False
+                elif isinstance(event, Token):
+                    is_over = event.index >= call.length
+                    text += "" if is_over else event.text
+                yield event
+        if is_whole and talk.is_open and (not is_over or talk.shorten(call.length)):
+            said = Message("assistant", (clean_text(text),) if clean_text(text) else ())
+            waiting.hold(_place_of(call, owner, (*request.messages, said)), talk)
+            is_kept = True
+    finally:
+        if not is_kept:
+            talk.close()

@@ -7,35 +7,22 @@ from functools import partial
 from typing import Any, Final
 
 from rotatek import errors
-from rotatek.engine.events import (
-    Answer,
-    Event,
-    Failed,
-    Finished,
-    Likely,
-    Prefilled,
-    Restarted,
-    Token,
-)
-from rotatek.inputs.request import MAX_NEW_TOKENS
+from rotatek.engine.events import Answer, Event, Failed, Finished, Prefilled, Restarted, Token
 from rotatek.inputs.text_files import as_json
 from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.server.chat_request import Call
 
 DONE: Final = b"data: [DONE]\n\n"
+KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
+FIGURES: Final = ("visual_tokens", "visual_tokens_kept", "kv_bytes", "kv_bytes_full")  # of usage
 
 
 class StopText:
-    """Passes text on until one of `stops` begins; text that may be its beginning is held back.
-
-    Args:
-        stops: texts that end the answer, and are no part of it.
-    """
+    """Passes text on until one of `stops` begins; text that may be its beginning is held back."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.stops = tuple(stops)
-        self.held = ""
-        self.hit = False
+        self.held, self.hit = "", False
 
     def feed(self, text: str) -> str:
         """What of the text so far may be shown now."""
@@ -47,7 +34,8 @@ class StopText:
             self.hit = True
             shown, self.held = self.held[: min(found)], ""
             return shown
-        wait = max((self._begun(stop) for stop in self.stops), default=0)
+        begun = (stop[:n] for stop in self.stops for n in range(1, len(stop)))
+        wait = max((len(one) for one in begun if self.held.endswith(one)), default=0)
         ready = len(self.held) - wait
         shown, self.held = self.held[:ready], self.held[ready:]
         return shown
@@ -57,18 +45,9 @@ class StopText:
         shown, self.held = self.held, ""
         return shown
 
-    def _begun(self, stop: str) -> int:
-        """How many characters at the end may be the beginning of `stop`."""
-        longest = min(len(stop) - 1, len(self.held))
-        return next((n for n in range(longest, 0, -1) if self.held.endswith(stop[:n])), 0)
-
 
 class Choice:
     """One of a call's answers, as it unfolds.
-
-    Args:
-        call: what is answered.
-        index: which answer.
 
     Attributes:
         column: what the engine has told of it.
@@ -79,13 +58,9 @@ class Choice:
 
     def __init__(self, call: Call, index: int) -> None:
         self.call, self.index = call, index
+        self.column = Answer("answer", call.settings)
+        self.stops, self.text, self.made = StopText(call.stop), "", 0
         self.doubt: str | None = None
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin, or begin again."""
-        self.column = Answer("answer", self.call.settings)
-        self.stops, self.text, self.made = StopText(self.call.stop), "", 0
         self._said = self._shown = 0  # characters of the model's text
         self._logs: list[tuple[int, dict[str, Any]]] = []  # where a token's text begins
 
@@ -97,7 +72,10 @@ class Choice:
             self.made += 1
             if self.made <= most:
                 if event.likely:
-                    own, *best = map(_entry, event.likely)
+                    own, *best = [
+                        {"token": one.text, "logprob": one.logprob, "bytes": list(one.code)}
+                        for one in event.likely
+                    ]
                     self._logs.append((self._said, own | {"top_logprobs": best}))
                 self._said += len(event.text)
                 added = self.stops.feed(event.text)
@@ -119,14 +97,10 @@ class Choice:
     def judge(self) -> None:
         """Find the doubt; takes as long as counting a photograph's colours."""
         done, pictures = self.column.finished, self.call.request.images
-        answer = "" if done is None else done.answer
-        sure = None if done is None or not self.made else float(done.metrics["confidence"])
+        assert done is not None
+        sure = float(done.metrics["confidence"]) if self.made else None
         seen = partial(any_photo, pictures)
-        self.doubt = doubt(self.call.model, answer, sure, seen, shown=bool(pictures)) or None
-
-
-def _entry(one: Likely) -> dict[str, Any]:
-    return {"token": one.text, "logprob": one.logprob, "bytes": list(one.code)}
+        self.doubt = doubt(self.call.model, done.answer, sure, seen, shown=bool(pictures)) or None
 
 
 class Reply:
@@ -143,7 +117,7 @@ class Reply:
         cached: tokens of the prompt that the cache held.
     """
 
-    def __init__(self, call: Call, room: int = MAX_NEW_TOKENS, lookahead: int = 1) -> None:
+    def __init__(self, call: Call, room: int, lookahead: int) -> None:
         self.call, self.room, self.left = call, room, room
         self.longest = call.length + lookahead
         self.choices = [Choice(call, index) for index in range(call.answers)]
@@ -166,15 +140,14 @@ class Reply:
         if isinstance(event, Restarted):
             if any(one.text for one in self.choices):
                 raise errors.AnswerBroken
-            for one in self.choices:
-                one.begin()
+            self.choices = [Choice(self.call, one.index) for one in self.choices]
             self.longest = min(self.longest, event.max_new_tokens or self.longest)
         if event.column is None:
             return b""
         if isinstance(event, Prefilled):
             self.left = self.room - event.prompt_tokens
         choice = self.choices[self.call.columns.index(event.column)]
-        added = choice.take(event, self.most)
+        added = choice.take(event, self._most)
         if not self.call.stream:
             return b""
         told = self._chunk(choice, {"content": added}) if added else b""
@@ -185,11 +158,11 @@ class Reply:
         return b"".join([*begun, told])
 
     @property
-    def most(self) -> int:
+    def _most(self) -> int:
         """Tokens of an answer."""
         return min(self.call.length, self.left)
 
-    def is_full(self, choice: Choice) -> bool:
+    def _is_full(self, choice: Choice) -> bool:
         """Whether an answer was cut because there was no room for more."""
         return choice.made >= min(self.longest, self.left) and not choice.stops.hit
 
@@ -197,17 +170,15 @@ class Reply:
     def is_said(self) -> bool:
         """Whether no answer will grow any further, and a stop text has ended one."""
         hits = [one.stops.hit for one in self.choices]
-        ends = [one.column.finished is not None for one in self.choices]
-        return any(hits) and all(hit or end for hit, end in zip(hits, ends, strict=True))
+        return any(hits) and all(one.stops.hit or one.column.finished for one in self.choices)
 
     @property
     def is_cut(self) -> bool:
         """Whether one was stopped for a reason other than a stop text or a lack of room."""
         for one in self.choices:
             done = one.column.finished
-            if done is None or (
-                done.metrics["stopped"] and not one.stops.hit and not self.is_full(one)
-            ):
+            ended = one.stops.hit or self._is_full(one)
+            if done is None or (done.metrics["stopped"] and not ended):
                 return True
         return False
 
@@ -219,11 +190,10 @@ class Reply:
         pictures that the vision tower had seen.
         """
         column = self.choices[0].column
-        filled, done = column.prefilled, column.finished
+        filled, figures = column.prefilled, column.report()
         assert filled is not None
-        metrics = {} if done is None else done.metrics
         cached = self.cached or (filled.visual_tokens if filled.reused else 0)
-        said = sum(min(one.made, self.most) for one in self.choices)
+        said = sum(min(one.made, self._most) for one in self.choices)
         return {
             "prompt_tokens": filled.prompt_tokens,
             "completion_tokens": said,
@@ -232,33 +202,32 @@ class Reply:
                 "cached_tokens": min(cached, filled.prompt_tokens),
                 "image_tokens": filled.visual_tokens,
             },
-            "visual_tokens": filled.visual_tokens,
-            "visual_tokens_kept": filled.visual_kept,
-            "kv_bytes": column.kv_bytes,
-            "kv_bytes_full": metrics.get("kv_bytes_full", filled.kv_bytes_full),
+            **{name: figures[name] for name in FIGURES},
         }
 
     def whole(self) -> dict[str, Any]:
         """The answers at once."""
-        first, choices = self.choices[0], []
+        first = self.choices[0]
         wanted = self.call.request.sampling.top_logprobs is not None
         nothing: dict[str, Any] | None = {"content": [], "refusal": None} if wanted else None
-        for one in self.choices:
-            choices.append({
+        choices = [
+            {
                 "index": one.index,
                 "message": {"role": "assistant", "content": one.text, "refusal": None},
                 "logprobs": one.logprobs(whole=True) or nothing,
-                "finish_reason": "length" if self.is_full(one) else "stop",
-            })  # fmt: skip
+                "finish_reason": "length" if self._is_full(one) else "stop",
+            }
+            for one in self.choices
+        ]
         figures = first.column.report() | {"answer": first.text, "warm": self.is_warm}
-        figures |= {"new_tokens": min(first.made, self.most), "doubt": first.doubt}
+        figures |= {"new_tokens": min(first.made, self._most), "doubt": first.doubt}
         said = {"choices": choices, "usage": self.usage, "rotatek": figures}
         return self._head | {"object": "chat.completion"} | said
 
     def end(self) -> bytes:
         """A stream's events behind the last text."""
         told = [
-            self._chunk(one, {}, "length" if self.is_full(one) else "stop") for one in self.choices
+            self._chunk(one, {}, "length" if self._is_full(one) else "stop") for one in self.choices
         ]
         if self.call.with_usage:
             doubt = {"doubt": self.choices[0].doubt}
@@ -283,9 +252,6 @@ class Reply:
 def sse(data: dict[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + as_json(data).encode() + b"\n\n"
-
-
-KINDS: Final = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 def error_of(error: BaseException) -> tuple[int, dict[str, Any]]:

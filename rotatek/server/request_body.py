@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from PIL.Image import Image
@@ -11,34 +12,26 @@ from starlette.requests import ClientDisconnect, Request
 from rotatek.errors import BodyTooLarge, BodyTooSlow, BodyUnreadable, QueueFull
 
 JSON: Final = "application/json"
-MOST_BYTES: Final = 40_000_000  # three pictures of the largest size, as base64
-MOST_TOGETHER: Final = 10 * MOST_BYTES
-MOST_PIXEL_BYTES: Final = 2_000_000_000  # of decoded pictures that are asked about or wait for it
-PATIENCE_S: Final = 60.0
 SPILL_S: Final = 5.0
 
 
+@dataclass
 class RequestBodies:
-    """Bodies that are being read or checked, bounded together.
+    """Bodies that are being read or checked, and decoded pictures, bounded together.
 
     Args:
-        most: bytes of one.
+        most: bytes of one: three pictures of the largest size, as base64.
         together: bytes of all.
         patience_s: seconds that one may take to arrive.
-
-    Attributes:
-        pixel_bytes: of all decoded pictures, at most.
+        pixel_bytes: of all decoded pictures that are asked about or wait for it.
     """
 
-    def __init__(
-        self,
-        most: int = MOST_BYTES,
-        together: int = MOST_TOGETHER,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self.most, self.together, self.patience_s = most, together, patience_s
-        self.pixel_bytes = MOST_PIXEL_BYTES
-        self.held = self.pixels_held = 0
+    most: int = 40_000_000
+    together: int = 400_000_000
+    patience_s: float = 60.0
+    pixel_bytes: int = 2_000_000_000
+    held: int = 0
+    pixels_held: int = 0
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -55,14 +48,17 @@ class RequestBodies:
             raise BodyTooLarge
         mine = bytearray()
         try:
-            try:
-                async with asyncio.timeout(self.patience_s):
-                    async for chunk in request.stream():
-                        mine += chunk
-                        self._count(mine, len(chunk))
-            except TimeoutError as error:
-                raise BodyTooSlow from error
+            async with asyncio.timeout(self.patience_s):
+                async for chunk in request.stream():
+                    mine += chunk
+                    self.held += len(chunk)
+                    if len(mine) > self.most:
+                        raise BodyTooLarge
+                    if self.held > self.together:
+                        raise QueueFull
             yield bytes(mine)
+        except TimeoutError as error:
+            raise BodyTooSlow from error
         finally:
             self.held -= len(mine)
 
@@ -92,10 +88,3 @@ class RequestBodies:
             yield
         finally:
             self.pixels_held -= size
-
-    def _count(self, mine: bytearray, more: int) -> None:
-        self.held += more
-        if len(mine) > self.most:
-            raise BodyTooLarge
-        if self.held > self.together:
-            raise QueueFull

@@ -16,8 +16,7 @@ from PIL import Image
 from rotatek import errors
 from rotatek.models import VisionLanguageModel
 from rotatek.server.api_keys import Keys
-from rotatek.server.chat_app import ChatApp
-from rotatek.server.fields import HEADER
+from rotatek.server.chat_app import HEADER, ChatApp
 from rotatek.server.request_body import RequestBodies
 from rotatek.server.worker_pool import WorkerPool
 from tests.fixtures import Picture, at_once
@@ -87,7 +86,7 @@ def test_a_stream_has_its_head_while_the_prompt_is_read(
         assert told[-2] == "data: [DONE]" and '"role":"assistant"' in "".join(told).replace(" ", "")
         chunks = ask(client_of(address), asked(picture()), stream=True)
         assert streamed(chunks)[0].reason == "length"
-        monkeypatch.setattr("rotatek.server.follow_ups.FollowUps.take", late_failure)
+        monkeypatch.setattr("rotatek.server.chat_app.answered", late_failure)
         with pytest.raises(openai.APIError, match="Something went wrong"):
             list(ask(client_of(address), asked(picture()), stream=True))
 

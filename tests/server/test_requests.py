@@ -18,8 +18,7 @@ from rotatek.inputs.messages import PICTURE, Form, Message, ToolCall, clean_mess
 from rotatek.inputs.request import MAX_IMAGES
 from rotatek.server.api_keys import Keys
 from rotatek.server.chat import file_of
-from rotatek.server.chat_request import MOST_STOPS, Call, read_call
-from rotatek.server.fields import MOST_ANSWERS
+from rotatek.server.chat_request import MOST_ANSWERS, MOST_STOPS, Call, read_call
 from rotatek.server.reply import StopText
 from tests.server.conftest import asked, formed, image, said, text, uri, user
 
@@ -92,6 +91,7 @@ def test_every_role_has_its_place_and_neighbours_are_one() -> None:
         user(SHOWN, text("It."), SHOWN, text("Look it"), text("up.")),
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "c1", "content": [text("It is 7."), SHOWN]},
+        {"role": "assistant", "content": None, "function_call": CALL["function"]},
         {"role": "assistant", "content": None, "refusal": "No."},
         said("1"),
         {"role": "system", "content": "In English."},
@@ -205,7 +205,7 @@ BAD_MESSAGES: list[tuple[Any, type[errors.UserError], str]] = [
     ([], errors.MessagesUnreadable, "messages"),
     (["hello"], errors.MessagesUnreadable, "messages[0]"),
     ([*CHAT, said("x")], errors.MessagesUnreadable, "messages"),
-    ([*CHAT, {"role": "critic", "content": "x"}], errors.MessagesUnreadable, "messages[1]"),
+    ([*CHAT, {"role": "function", "content": "x"}], errors.SettingError, "messages[1].role"),
     ([*CHAT, {"role": "user"}], errors.MessagesUnreadable, "messages[1]"),
     ([{"role": "assistant", "tool_calls": [{}]}, *CHAT], errors.MessagesUnreadable, "messages[0]"),
     ([user({"type": "video_url"})], errors.PartUnsupported, "messages[0].content[0]"),

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -361,3 +362,9 @@ def test_log_probabilities_are_a_log_softmax(qwen: VisionLanguageModel, picture:
         assert first.logprob == pytest.approx(logs[token.token_id].item(), abs=1e-5)
         best = logs.topk(5)
         assert [one.logprob for one in rest] == pytest.approx(best.values.tolist(), abs=1e-5)
+    choice = Engine(qwen).scheduler.choice
+    five = Sampling(top_logprobs=5)
+    choice._banned = torch.tensor([], dtype=torch.long)
+    rows = [SimpleNamespace(sampling=own, first=None, picks=[]) for own in (five, GREEDY)]
+    most, none = choice.next(rows, [0, 1], torch.eye(2, 3), 0.0)  # type: ignore[arg-type]
+    assert sorted(token for token, _ in most.top) == [0, 1, 2] and not none.top
