@@ -88,7 +88,7 @@ class RotateKCache(AttendingCache):
         settings = USUAL if settings is None else settings
         if not isinstance(settings, Settings):
             raise SettingError("settings", "a Settings, as Settings.of(smaller=8) makes", settings)
-        if plan is None and settings.asks_generally:
+        if plan is None and settings.channels.asks_generally:
             raise ModeUnsupported(
                 "General questions are read by an `Engine` or `Pictures`, not by `generate`. Take "
                 "another `weighting`."

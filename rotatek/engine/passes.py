@@ -147,7 +147,7 @@ def by_pruning(settings: Iterable[Settings]) -> list[list[Settings]]:
     same tokens, and that general questions weigh or do not."""
     groups: dict[Hashable, list[Settings]] = {}
     for one in settings:
-        groups.setdefault((one.pruning, one.asks_generally), []).append(one)
+        groups.setdefault((one.pruning, one.channels.asks_generally), []).append(one)
     return list(groups.values())
 
 
@@ -178,7 +178,7 @@ def prefills_of(
     """
     seen: dict[TokenPruner | None, tuple[Embedded, float]] = {}
     for alike in by_pruning(settings):
-        pruner, general = alike[0].pruning, alike[0].asks_generally
+        pruner, general = alike[0].pruning, alike[0].channels.asks_generally
         view = pruner if pruner.stage == "encoder" else None  # pruners after the tower share it
         with turn():
             if view not in seen:

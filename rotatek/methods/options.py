@@ -31,16 +31,12 @@ class Option:
     """One field of a method, with the data for forms and flags.
 
     Args:
-        name: of the field.
         key: the flat name in flags, links and programs, e.g. `keep_channels`.
-        default: the value of a method that does not give it.
         label: a few words for the page.
         help: one sentence for the command line, the page and the API.
         kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
             least low; "choice" is one of `choices`; "path" is a file. Where the default is None,
             None says that the option is off.
-        low: the least number.
-        high: the largest number.
         choices: (value, words) pairs.
         place: its position on the page: beside the slider of its kind, with rarely changed
             options, or nowhere. A path is never shared in a link.
@@ -54,7 +50,7 @@ class Option:
     kind: Kind
     low: float | None = None
     high: float | None = None
-    choices: tuple[tuple[str, str], ...] = ()
+    choices: Sequence[tuple[str, str]] = ()
     place: Place = "more"
 
     @property
@@ -113,7 +109,7 @@ class Option:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number of Python's for any number and for text that is one; None for anything else."""
+    """A Python number for any number and for text that is one; None for anything else."""
     if isinstance(value, str) and len(value) < LONGEST_NUMBER:
         text = value.strip()
         with suppress(ValueError):
@@ -133,28 +129,21 @@ def _same(choice: str, value: Any) -> bool:
     return given is not None and given == _number(choice)
 
 
-def option(default: Any, label: str, help: str, *, kind: Kind, **spec: Any) -> Any:
-    """A dataclass field that describes itself; `spec` takes the other arguments of `Option`."""
+def option(default: Any, label: str, help: str, *, kind: Kind = "choice", **spec: Any) -> Any:
+    """A dataclass field that describes itself; `spec` takes the other arguments of `Option`:
+    `choices` where no kind is given."""
     return field(
-        default=default, metadata={_SPEC: {"label": label, "help": help} | spec | {"kind": kind}}
+        default=default, metadata={_SPEC: {"label": label, "help": help, "kind": kind} | spec}
     )
-
-
-def choice(
-    default: str, label: str, help: str, choices: Sequence[tuple[str, str]], **spec: Any
-) -> Any:
-    """A field that takes one of `choices`, (value, words) pairs."""
-    return option(default, label, help, kind="choice", choices=tuple(choices), **spec)
 
 
 def options_of(method: Any) -> tuple[Option, ...]:
     """The options of a method, or of its class, in the order in which they are declared."""
-    found = []
-    for one in fields(method):
-        if _SPEC in one.metadata:
-            spec = {"key": one.name} | one.metadata[_SPEC]
-            found.append(Option(name=one.name, default=one.default, **spec))
-    return tuple(found)
+    return tuple(
+        Option(name=one.name, default=one.default, **({"key": one.name} | one.metadata[_SPEC]))
+        for one in fields(method)
+        if _SPEC in one.metadata
+    )
 
 
 def flat(method: Any) -> dict[str, Any]:
@@ -164,19 +153,12 @@ def flat(method: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """Shared by channel methods and token pruners: a name, words, a colour, options.
+    """Shared by channel methods and token pruners: a name, words, a colour, options."""
 
-    Class attributes:
-        name: the registry's key.
-        label: as the literature writes it.
-        summary: a sentence.
-        colour: "#rrggbb", in which figures draw it.
-    """
-
-    name: ClassVar[str]
-    label: ClassVar[str]
-    summary: ClassVar[str]
-    colour: ClassVar[str] = "#667080"
+    name: ClassVar[str]  # in the registry
+    label: ClassVar[str]  # as the literature writes it
+    summary: ClassVar[str]  # a sentence
+    colour: ClassVar[str] = "#667080"  # in which figures draw it
 
     def __post_init__(self) -> None:
         for one in options_of(self):
@@ -210,12 +192,8 @@ class Registry(Mapping[str, type[M]], Generic[M]):
         mine = "my_package:MyMethod"
 
     Entry points are read when a name is unknown, and when all are listed. One that cannot be
-    loaded, or that has the name of another method, is logged and ignored.
-
-    Args:
-        group: of the entry points: "rotatek.channels" or "rotatek.tokens".
-        base: the class that every method extends.
-        own: this library's methods, the default first.
+    loaded, or that has the name of another method, is logged and ignored. `base` is the class that
+    every method extends, `own` this library's methods, the default first.
     """
 
     def __init__(self, group: str, base: type[M], own: tuple[type[M], ...]) -> None:
@@ -238,20 +216,15 @@ class Registry(Mapping[str, type[M]], Generic[M]):
                     raise TypeError(f"{point.value} does not extend {self.base.__name__}")
                 if method.name in known:
                     raise ValueError(f"the name {method.name} is taken")
-                self._check_keys(method, known)
+                kinds = {one.key: one.kind for other in known.values() for one in options_of(other)}
+                for one in options_of(method):  # of one flat name, as values are read without it
+                    if kinds.get(one.key, one.kind) != one.kind:
+                        raise ValueError(f"its option {one.key} is a {kinds[one.key]} elsewhere")
             except Exception as error:  # a broken plug-in must not take the others down
                 log.warning("%s: the method %s is ignored: %s", self.group, point.name, error)
                 continue
             known[method.name] = method
         return MappingProxyType(known)
-
-    @staticmethod
-    def _check_keys(method: type[M], known: Mapping[str, type[M]]) -> None:
-        """Options of one flat name must take the same kind of value in every method."""
-        kinds = {one.key: one.kind for other in known.values() for one in options_of(other)}
-        for one in options_of(method):
-            if kinds.get(one.key, one.kind) != one.kind:
-                raise ValueError(f"its option {one.key} is a {kinds[one.key]} elsewhere")
 
     def __getitem__(self, name: str) -> type[M]:
         return self.own[name] if name in self.own else self.all[name]

@@ -18,8 +18,6 @@ from rotatek.methods.tokens.base import KeepAll
 REGISTRIES: Final[Mapping[str, Registry]] = MappingProxyType(
     {"tokens": TOKENS, "channels": CHANNELS}
 )
-
-
 # What is no longer offered, and what to do instead: said wherever one of these names comes from.
 _SMALLER: Final = "choose `smaller`, how many times fewer bytes the visual tokens take"
 REMOVED: Final[Mapping[str, str]] = MappingProxyType(
@@ -33,9 +31,9 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
         "values": f"{_SMALLER}, Values included",
         "keep_values": f"{_SMALLER}, Values included",
         "weighting=consistent": "choose `paper`, `none` or `general`",
-        **dict.fromkeys(
-            ("tokens=adakv", "tokens=sparsevlm", "tokens=cdpruner"), "choose another pruner"
-        ),
+        "tokens=adakv": "choose another pruner",
+        "tokens=sparsevlm": "choose another pruner",
+        "tokens=cdpruner": "choose another pruner",
     }
 )
 
@@ -44,12 +42,8 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
 class Settings:
     """One column of a comparison: which visual tokens stay, and how their channels are stored.
 
-        Settings(tokens=FastV(keep=0.4), channels=RotateK(keep=0.25))
-        Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25)  # the same, by flat names
-
-    Args:
-        tokens: the token pruner.
-        channels: the channel method.
+    Settings(tokens=FastV(keep=0.4), channels=RotateK(keep=0.25))
+    Settings.of(tokens="fastv", keep_tokens=0.4, keep_channels=0.25)  # the same, by flat names
     """
 
     tokens: TokenPruner = field(default_factory=KeepAll)
@@ -72,32 +66,21 @@ class Settings:
         return self.tokens if self.prunes_tokens else KeepAll()
 
     @property
-    def asks_generally(self) -> bool:
-        """Whether general questions are read behind a prompt, and weigh it."""
-        return self.channels.asks_generally
-
-    @property
     def is_baseline(self) -> bool:
         """Whether nothing at all is compressed: the plain transformers cache serves it."""
         return self.channels.stores_everything and not self.prunes_tokens
 
     @property
     def nominal_kv(self) -> float:
-        """Share of the uncompressed visual cache that is kept as the paper counts it, in (0, 1].
-
-        It counts tokens and channels, but not the text, the bases, masks and the layers that a
-        pruner leaves complete; `RotateKCache.bytes` counts everything.
-        """
+        """Share of the visual cache that is kept as the paper counts it, in (0, 1]: of tokens and
+        channels; `RotateKCache.bytes` counts text, bases, masks and complete layers, too."""
         return self.tokens.kept_share * self.channels.nominal_share
 
     def as_dict(self) -> dict[str, Any]:
         """Both methods' names and options by their flat names, ready for JSON."""
-        return {
-            "tokens": self.tokens.name,
-            **flat(self.tokens),
-            "channels": self.channels.name,
-            **flat(self.channels),
-        }
+        tokens, channels = self.tokens, self.channels
+        own = {"tokens": tokens.name, **flat(tokens)}
+        return own | {"channels": channels.name, **flat(channels)}
 
     @classmethod
     def of(cls, /, **given: Any) -> "Settings":
@@ -118,7 +101,7 @@ class Settings:
         every option can be read back, and an option without effect is an error.
 
         Args:
-            given: values by their flat names.
+            given: by flat names.
             usual: where `given` names no method, its method and options are kept, but for what
                 rules out the given ones; without it, missing options have their defaults. With it,
                 `given` is what someone chose: an option that another one of these replaces is
@@ -128,7 +111,13 @@ class Settings:
         Raises:
             SettingError: for an unknown name, or a value out of range.
         """
-        _check_names(given, shared)
+        known = {*REGISTRIES, *TOKENS.options(), *CHANNELS.options()}
+        known -= path_names() if shared else set()
+        for name, value in given.items():
+            for gone in REMOVED.keys() & {name, f"{name}={value}"}:
+                raise SettingRemoved(gone, REMOVED[gone])
+            if name not in known:
+                raise SettingUnknown(name, ", ".join(sorted(known)))
         kept: dict[str, Any] = {}
         for kind in () if usual is None else ("tokens", "channels"):
             if kind not in given:
@@ -153,15 +142,8 @@ class Settings:
 
 
 def check_taken(columns: Iterable[Settings], options: Mapping[str, Any]) -> None:
-    """Refuse an option that has no effect in any column of a comparison.
-
-    Args:
-        columns: of the comparison.
-        options: by their flat names, which may be another method's than the chosen one's.
-
-    Raises:
-        SettingError: naming the methods that would take it.
-    """
+    """Refuse one of `options`, by flat names, that has no effect in any column of a comparison, by
+    a `SettingError` with the methods that would take it."""
     held = [settings.as_dict() for settings in columns]
     for kind, registry in REGISTRIES.items():
         for key, owners in registry.options().items():
@@ -171,17 +153,6 @@ def check_taken(columns: Iterable[Settings], options: Mapping[str, Any]) -> None
                 _check_idle(kind, key, options[key], owners)
 
 
-def _check_names(given: Mapping[str, Any], shared: bool) -> None:
-    """Refuse names that no registered method has, and those that are not for everyone."""
-    known = {*REGISTRIES, *TOKENS.options(), *CHANNELS.options()}
-    known -= path_names() if shared else set()
-    for name, value in given.items():
-        for gone in REMOVED.keys() & {name, f"{name}={value}"}:
-            raise SettingRemoved(gone, REMOVED[gone])
-        if name not in known:
-            raise SettingUnknown(name, ", ".join(sorted(known)))
-
-
 def path_names() -> set[str]:
     """Flat names of the options that name files of this machine."""
     every = CHANNELS.options() | TOKENS.options()
@@ -189,7 +160,6 @@ def path_names() -> set[str]:
 
 
 def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
-    """The method that `given` names, with its options."""
     method = registry.find(given.get(kind, registry.default.name))
     own = options_of(method)
     for key, owners in registry.options().items():
@@ -214,7 +184,7 @@ def _heeding(settings: Settings, given: Mapping[str, Any]) -> Settings:
 def _check_idle(
     kind: str, key: str, value: Any, owners: Sequence[tuple[type[Method], Option]]
 ) -> None:
-    """Refuse an option that the chosen method does not have, unless it changes nothing."""
+    """Refuse an option of other methods than the chosen one, unless it changes nothing."""
     found = _read(owners, value)
     if not any(one.changes_nothing(found) for _, one in owners):
         names = " or ".join(owner.name for owner, _ in owners)
@@ -254,12 +224,12 @@ def reducers() -> list[type[ChannelMethod]]:
 
 
 def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
-    """The uncompressed model, dropped tokens alone, and every channel method, at one budget.
+    """The uncompressed model, dropped tokens alone, and every channel method, at the nominal share
+    of the visual cache that `chosen` keeps.
 
     Every method keeps the chosen share of the Key channels (a quarter where the settings keep all,
     or more where even that would be too few), and the token share follows from the budget;
-    the chosen method keeps its own settings. So all columns but the first keep the same nominal
-    share of the visual cache, as the paper counts it.
+    the chosen method keeps its own settings.
 
     Args:
         chosen: what sets the budget.
@@ -295,13 +265,8 @@ def at_budget(chosen: Settings, pruner: TokenPruner, method: str, **options: Any
 
 
 def paper_form(chosen: Settings, method: str, options: Mapping[str, Any]) -> ChannelMethod:
-    """A channel method as its paper has it, with the share of Key channels that `chosen` keeps.
-
-    Args:
-        chosen: its share of channels is used; a quarter where it keeps all.
-        method: by its name.
-        options: flat options; those of the method are used.
-    """
+    """A channel method, by name, as its paper has it, with the share of Key channels that `chosen`
+    keeps, a quarter where it keeps all, and those of the flat options that it has."""
     known = {one.key for one in options_of(CHANNELS.find(method))}
     own = {name: value for name, value in options.items() if name in known}
     keep = chosen.channels.of_paper().key_share if chosen.channels.drops_channels else QUARTER

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rotatek.methods.channels import ChannelMethod, LayerStates, Store, full_visual
 from rotatek.methods.channels.base import keep_option
-from rotatek.methods.options import choice, option
+from rotatek.methods.options import option
 from rotatek.methods.tokens import base
 from rotatek.methods.tokens.base import Attended, Stage, TokenPruner
 
@@ -26,9 +26,9 @@ class Loudest(ChannelMethod):
     colour: ClassVar[str] = "#7a4fb5"
 
     keep: float = keep_option("share of each head's loudest Key channels that stays, in (0, 1]")
-    norm: str = choice(
+    norm: str = option(
         "two", "Norm of a channel", "the sum of a channel's numbers, or of their squares",
-        [("one", "sum"), ("two", "sum of squares")], key="loudness_norm",
+        choices=[("one", "sum"), ("two", "sum of squares")], key="loudness_norm",
     )  # fmt: skip
 
     def compress(self, states: LayerStates) -> Store:

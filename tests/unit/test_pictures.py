@@ -235,7 +235,7 @@ def filled(
 ) -> tuple[RotateKCache, Tensor, Tensor]:
     """A cache, the logits behind its prompt, and the next position."""
     embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
-    plan = plan_for(vlm, embedded, settings.pruning, general=settings.asks_generally)
+    plan = plan_for(vlm, embedded, settings.pruning, general=settings.channels.asks_generally)
     cache = empty_cache(vlm, embedded, settings, plan)
     return cache, fill(vlm, embedded, plan, [cache])[0], embedded.next_position
 

@@ -1,8 +1,7 @@
 """The interface of a channel method: how it stores one layer's visual tokens, and its figures.
 
 A method is one file with a frozen dataclass: its fields are its options
-(`rotatek.methods.options`), its class attributes its name, words and colour. Only `compress` must
-be written. Figures are derived from the stores of `compress`, unless a method overrides them.
+(`rotatek.methods.options`). Only `compress` must be written; figures are derived from its stores.
 """
 
 from abc import abstractmethod
@@ -37,8 +36,8 @@ class Store:
 
     @property
     def per_token(self) -> tuple[str, ...]:
-        """Names of the tensors [B, Hkv, N, ...] with an entry for each token, where rows of such
-        stores are decoded together; none of a store that is rebuilt when a row joins a batch."""
+        """Names of the tensors [B, Hkv, N, ...] of stores that are decoded together as they are;
+        none of a store that is rebuilt when a row joins a batch."""
         return ("keys", "values") if type(self) is Store else ()
 
     def read(self) -> Visual:
@@ -153,30 +152,19 @@ class Axes(NamedTuple):
 
 @dataclass(frozen=True)
 class ChannelMethod(Method):
-    """A way to store fewer numbers per visual Key. One file, and one line in the registry.
+    """A way to store fewer numbers per visual Key. One file, and one line in the registry."""
 
-    Class attributes, besides those of `Method`:
-        reading: how to read its mask.
-        title: of its mask's figure.
-        rotates: whether it stores rotated channels.
-        drops_channels: whether it stores fewer channels; if not, it stores all, in fewer bits.
-        stores_everything: whether the cache is the plain one.
-    """
-
-    reading: ClassVar[str] = ""
-    title: ClassVar[str] = ""
-    rotates: ClassVar[bool] = False
-    drops_channels: ClassVar[bool] = True
-    stores_everything: ClassVar[bool] = False
+    reading: ClassVar[str] = ""  # how to read its mask
+    title: ClassVar[str] = ""  # of its mask's figure
+    rotates: ClassVar[bool] = False  # whether it stores rotated channels
+    drops_channels: ClassVar[bool] = True  # if not, it stores all channels, in fewer bits
+    stores_everything: ClassVar[bool] = False  # as the plain cache does
 
     # What it stores
 
     def check(self, states: LayerStates) -> None:
-        """Refuse a layer that cannot be stored, before the prompt's first token is out.
-
-        Raises:
-            ModeUnsupported: with what to choose.
-        """
+        """Refuse a layer that cannot be stored by `ModeUnsupported`, before the prompt's first
+        token is out."""
 
     @abstractmethod
     def compress(self, states: LayerStates) -> Store:
@@ -206,9 +194,8 @@ class ChannelMethod(Method):
 
     @property
     def times_smaller(self) -> float | None:
-        """How many times fewer bytes visual tokens are to take, where a method is asked for that;
-        or None."""
-        return None
+        """The option `smaller`, how many times fewer bytes visual tokens are to take; or None."""
+        return getattr(self, "smaller", None)
 
     @property
     def asks_generally(self) -> bool:
@@ -231,18 +218,12 @@ class ChannelMethod(Method):
         return ""
 
     def with_share(self, share: float) -> Self:
-        """The same method at the nominal share `share`, or as near to it as it can be.
-
-        Here by `with_keep`, which nominal shares follow in a line; a method with steps takes the
-        largest that does not pass it.
-        """
-        least, all_of_it = (
-            self.with_keep(SMALLEST_KEEP).nominal_share,
-            self.with_keep(1.0).nominal_share,
-        )
-        if all_of_it <= least:
+        """The same method at the nominal share `share`, or as near to it as it can be: here by
+        `with_keep`, in a line; a method with steps takes the largest that does not pass it."""
+        least, most = (self.with_keep(keep).nominal_share for keep in (SMALLEST_KEEP, 1.0))
+        if most <= least:
             return self
-        place = min(max((share - least) / (all_of_it - least), 0.0), 1.0)
+        place = min(max((share - least) / (most - least), 0.0), 1.0)
         return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
 
     @classmethod

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.rebuilt import LARGEST, Form, PackedMethod, RebuiltStore, pack, unpack
-from rotatek.methods.options import choice
+from rotatek.methods.options import option
 
 GROUPS: Final = ("32", "64", "128")
 RESIDUALS: Final = ("0", "32", "128")
@@ -64,17 +64,17 @@ class Kivi(PackedMethod):
     summary = "Every number in a few bits, Keys by channel and Values by token, in groups of 32."
     colour = "#cc3024"
 
-    group: str = choice(
+    group: str = option(
         "32",
         "Numbers of a group",
         "numbers that share a scale and a zero point in KIVI",
-        [(size, size) for size in GROUPS],
+        choices=[(size, size) for size in GROUPS],
     )
-    residual: str = choice(
+    residual: str = option(
         "0",
         "Recent visual tokens",
         "last visual tokens that KIVI leaves at full width, as it does all text",
-        [(count, count) for count in RESIDUALS],
+        choices=[(count, count) for count in RESIDUALS],
     )
 
     @property

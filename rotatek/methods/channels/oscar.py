@@ -29,7 +29,7 @@ from rotatek.methods.channels.rebuilt import (
     pack,
     unpack,
 )
-from rotatek.methods.options import choice, option
+from rotatek.methods.options import option
 from rotatek.methods.rotation import load_bases
 
 GROUP: Final = 128  # channels that share a scale
@@ -66,11 +66,11 @@ class Oscar(PackedMethod):
     summary = "Every number in a few bits behind rotations calibrated from queries, by token."
     colour = "#6f6fd0"
 
-    whole: str = choice(
+    whole: str = option(
         "0",
         "Whole tokens",
         "first and last visual tokens that OSCAR leaves at full width, as it does all text",
-        [(name, name) for name in WHOLE],
+        choices=[(name, name) for name in WHOLE],
     )
     calibration: str | None = option(
         None,

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from kernels.reference import Narrow
 from rotatek.errors import ModeUnsupported
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Store
-from rotatek.methods.options import choice, options_of
+from rotatek.methods.options import option, options_of
 from rotatek.methods.rotation import token_mask
 
 FULL_BITS: Final = 16  # of a number in an uncompressed cache, as nominal shares count it
@@ -32,11 +32,11 @@ Form = tuple[Tensor, dict[str, Tensor]]  # Keys or Values as they are stored, an
 
 def bits_option(bits: Sequence[str]) -> Any:
     """The option `bits` of a method that stores every number in one of so many."""
-    return choice(
+    return option(
         "4",
         "Bits of a number",
         "bits in which every number of Keys and Values is stored",
-        [(one, f"{one} bits") for one in bits],
+        choices=[(one, f"{one} bits") for one in bits],
         key="number_bits",
         place="main",
     )
@@ -44,11 +44,11 @@ def bits_option(bits: Sequence[str]) -> Any:
 
 def value_bits_option(bits: Sequence[str]) -> Any:
     """The option `value_bits` beside it."""
-    return choice(
+    return option(
         SAME,
         "Bits of a Value",
         "bits of a number of the Values where they differ from the Keys'",
-        [(SAME, "as many as a Key"), *((one, f"{one} bits") for one in bits)],
+        choices=[(SAME, "as many as a Key"), *((one, f"{one} bits") for one in bits)],
         place="more",
     )
 

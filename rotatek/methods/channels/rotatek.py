@@ -42,7 +42,7 @@ from rotatek.methods.channels.bits import (
     compressed,
     in_groups,
 )
-from rotatek.methods.options import channels_kept, choice, option, options_of
+from rotatek.methods.options import channels_kept, option, options_of
 from rotatek.methods.rotation import load_bases
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
@@ -64,22 +64,22 @@ class RotateK(ChannelMethod):
     colour = "#0ca38a"
 
     keep: float = keep_option("share of each head's rotated Key channels that stays, in (0, 1]")
-    weighting: str = choice(
+    weighting: str = option(
         "paper",
         "How RotateK weighs channels",
         "by the queries as in the paper, not at all, or by those of a few general questions, too, "
         "for questions to come",
-        [
+        choices=[
             ("paper", "by the queries, as in the paper"),
             ("none", "none"),
             ("general", "by the queries and general questions (beyond the paper)"),
         ],
     )
-    solver: str = choice(
+    solver: str = option(
         "subspace",
         "How RotateK finds the rotation",
         "five steps of subspace iteration, all eigenvectors, or the paper's loop as it is printed",
-        [
+        choices=[
             ("subspace", "subspace iteration"),
             ("eigh", "all eigenvectors"),
             ("paper", "as printed"),
@@ -171,11 +171,6 @@ class RotateK(ChannelMethod):
     def nominal_share(self) -> float:
         """As the paper counts it; with `smaller`, of bytes."""
         return super().nominal_share if self.smaller is None else 1 / self.smaller
-
-    @property
-    def times_smaller(self) -> float | None:
-        """`smaller`, where it is given."""
-        return self.smaller
 
     def with_keep(self, keep: float) -> Self:
         """The same method keeping another share of the channels; of bytes with `smaller`."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rotatek.methods.channels.base import HeadStates, LayerStates, keep_option
 from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore, pack, unpack
-from rotatek.methods.options import channels_kept, choice
+from rotatek.methods.options import channels_kept, option
 
 
 def channel_norms(queries: Tensor, kv_heads: int, alive: Tensor) -> Tensor:
@@ -52,11 +52,11 @@ class SparK(RebuiltMethod):
     colour = "#b04fb2"
 
     keep: float = keep_option("share of each token's Key channels that stays, in (0, 1]")
-    recovery: str = choice(
+    recovery: str = option(
         "sign",
         "How SparK fills pruned channels",
         "the content of a pruned channel: its sign, as SparK's authors do, or the mean",
-        [("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
+        choices=[("sign", "by their signs, as its authors do"), ("mean", "by their mean")],
     )
 
     def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:

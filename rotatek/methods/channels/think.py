@@ -7,12 +7,10 @@ the query's channels, so pruned channels contribute nothing and no dense Key is 
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from rotatek.methods.channels.base import (
     ChannelMethod,
-    HeadStates,
     LayerStates,
     Store,
     full_visual,
@@ -53,10 +51,3 @@ class ThinK(ChannelMethod):
         index = scores.topk(k, dim=-1).indices.sort(-1).values  # [B, Hkv, k]
         kept = keys.gather(-1, index[:, :, None].expand(*keys.shape[:3], k))
         return Store(full_visual(states)._replace(keys=kept, index=index))
-
-    def mask(self, head: HeadStates, k: int) -> Tensor:
-        """[n, d] bool: the same k channels for every token."""
-        layer, kept = head.as_layer(), torch.zeros(head.keys.shape[-1], dtype=torch.bool)
-        scores = think_scores(layer.keys, layer.lengths, layer.queries, layer.window_alive)[0, 0]
-        kept[scores.topk(k).indices] = True
-        return kept.expand(head.keys.shape)

@@ -31,7 +31,7 @@ from rotatek.methods.channels.rebuilt import (
     packed_width,
     unpack,
 )
-from rotatek.methods.options import choice
+from rotatek.methods.options import option
 
 TRITS: Final = 5  # ternary numbers of a byte: 3^5 = 243
 KEY_BITS: Final = 1.5
@@ -108,11 +108,11 @@ class VidKV(RebuiltMethod):
     drops_channels = False
     colour = "#486c18"
 
-    group: str = choice(
+    group: str = option(
         "32",
         "Numbers of a group",
         "tokens of a channel that share a scale",
-        [(size, size) for size in GROUPS],
+        choices=[(size, size) for size in GROUPS],
     )
 
     @property

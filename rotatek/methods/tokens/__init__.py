@@ -15,16 +15,7 @@ from rotatek.methods.tokens.visionzip import VisionZip
 TOKENS: Final = Registry(
     "rotatek.tokens",
     TokenPruner,
-    (
-        KeepAll,
-        FastV,
-        VisionZip,
-        DivPrune,
-        PyramidDrop,
-        DART,
-        SnapKV,
-        Random,
-    ),
+    (KeepAll, FastV, VisionZip, DivPrune, PyramidDrop, DART, SnapKV, Random),
 )
 
 __all__ = [

@@ -1,8 +1,4 @@
-"""The interface of a token pruner: its stage, and how it chooses.
-
-A pruner is one file with a frozen dataclass: its fields are its options
-(`rotatek.methods.options`), its class attributes its name, words and colour.
-"""
+"""The interface of a token pruner, one file with a frozen dataclass: its fields are its options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,24 +22,14 @@ Stage = Literal["nowhere", "decoder", "encoder", "cache"]
 
 @dataclass(frozen=True)
 class View:
-    """One image or tile, for a pruner of the encoder stage.
+    """One image or tile, for a pruner of the encoder stage."""
 
-    Args:
-        scores: [n] attention that each token received in the vision tower.
-        keys: [n, c] their Keys there.
-        states: [n, h] the tower's outputs, which `reduce` returns in part.
-        number: of the view among those of its prompt.
-        width: hidden, of the language model's first layer; states may have more for later ones.
-        project: from states [n, h] to the language model's input, [n, hidden], where the tower
-            does not project them.
-    """
-
-    scores: Tensor
-    keys: Tensor
-    states: Tensor
-    number: int
-    width: int
-    project: Callable[[Tensor], Tensor] | None = None
+    scores: Tensor  # [n] attention that each token received in the vision tower
+    keys: Tensor  # [n, c] their Keys there
+    states: Tensor  # [n, h] the tower's outputs, which `reduce` returns in part
+    number: int  # of the view among those of its prompt
+    width: int  # hidden, of the language model's first layer; states may have more for later ones
+    project: Callable[[Tensor], Tensor] | None = None  # to its input, where the tower does not
 
     @cached_property
     def tokens(self) -> Tensor:
@@ -59,49 +45,32 @@ class View:
 
 @dataclass(frozen=True)
 class Attended:
-    """One layer's prefill attention, for a pruner of the decoder stage.
+    """One layer's prefill attention, for a pruner of the decoder stage."""
 
-    Args:
-        query: [B, Hq, L, d].
-        keys: [B, Hkv, L, d].
-        layout: which of its rows are visual, and which are padding.
-        scale: factor of the scores.
-        keep: [B] number of visual tokens to keep.
-    """
-
-    query: Tensor
-    keys: Tensor
-    layout: Layout
-    scale: float
-    keep: Tensor
+    query: Tensor  # [B, Hq, L, d]
+    keys: Tensor  # [B, Hkv, L, d]
+    layout: Layout  # which of its rows are visual, and which are padding
+    scale: float  # factor of the scores
+    keep: Tensor  # [B] number of visual tokens to keep
 
 
 @dataclass(frozen=True)
 class TokenPruner(Method):
     """A way to drop visual tokens. One file, and one line in the registry.
 
-    Class attributes, besides those of `Method`:
-        stage: "nowhere"; "decoder" (drops inside the language model, by `rank`, before its layer
-            `layer`); "encoder" (drops before it, by `reduce` on the vision tower's output); or
-            "cache" (drops no computed token, but each layer stores fewer, by `kept_by_head`).
-        of_paper: whether the RotateK paper's tables have it.
-        caution: a warning for later questions; or nothing.
+    By its stage: "decoder" drops inside the language model, by `rank`, before its layer `layer`;
+    "encoder" before it, by `reduce` on the vision tower's output; and "cache" drops no computed
+    token, but each layer stores fewer, by `kept_by_head`.
     """
 
     stage: ClassVar[Stage]
-    of_paper: ClassVar[bool] = False
-    caution: ClassVar[str] = ""
+    of_paper: ClassVar[bool] = False  # whether the RotateK paper's tables have it
+    caution: ClassVar[str] = ""  # a warning for later questions
 
     def stages(self, layers: int) -> Mapping[int, float]:
-        """At a decoder stage, of a model of so many layers: where tokens are dropped.
-
-        Returns:
-            The first layers with fewer tokens, each with the share of all visual tokens that stays
-            from there on. The attention of the layer before each chooses.
-
-        Raises:
-            SettingError: for a chosen layer that the model does not have.
-        """
+        """At a decoder stage, of a model of so many layers: the first layers with fewer tokens,
+        each with the share of all visual tokens that stays from there on. The attention of the
+        layer before each chooses. `SettingError` for a layer that the model does not have."""
         first = int(getattr(self, "layer", 1))
         own = next((one for one in options_of(self) if one.name == "layer"), None)
         if own is not None and first not in (own.default, *range(1, layers)):
@@ -122,11 +91,8 @@ class TokenPruner(Method):
         return (kept & visual) | (seen.layout.valid & ~visual)
 
     def reduce(self, view: View) -> tuple[Tensor, Tensor]:
-        """At an encoder stage: the remaining tokens of one image or tile. The host never waits.
-
-        Returns:
-            kept [n] bool, and states [n, h], some of which may be merged from several.
-        """
+        """At an encoder stage: the tokens of one image or tile that stay, [n] bool, and states
+        [n, h], some of which may be merged from several. The host never waits."""
         raise NotImplementedError
 
     def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
