@@ -59,7 +59,7 @@ def same_version(*more: type[Exception]) -> Iterator[None]:
 
 
 class Draft:
-    """A file's content in the host's memory, or on its way there: `write` may run in any thread.
+    """A file's content in the host's memory, or on its way there: any thread may write it.
 
     Args:
         model: the model that filled the cache.
@@ -97,6 +97,12 @@ class Draft:
         head = {"version": VERSION, "owner": owner or identity(model), "tensors": told}
         self._head = json.dumps(head | {"content": tree})
 
+    def content(self) -> bytes:
+        """The file's bytes; waits for what is on its way."""
+        for event in self._copied:
+            event.synchronize()
+        return packed(self._rows, self._head)
+
     def write(self, path: str | os.PathLike[str]) -> int:
         """Write the file at once or not at all; an existing one is replaced when it is complete.
 
@@ -106,9 +112,7 @@ class Draft:
         Raises:
             CacheFileUnwritable: where it cannot be written, or is a folder or a device.
         """
-        for event in self._copied:
-            event.synchronize()
-        data = packed(self._rows, self._head)
+        data = self.content()
         path = Path(os.path.realpath(path))
         draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
         if path.exists() and not path.is_file():  # a device would be replaced by a file

@@ -356,8 +356,8 @@ class RotateKCache(AttendingCache):
         return self.draft(notes, owner=owner).write(path)
 
     def draft(self, notes: Any = None, *, owner: str | None = None) -> cache_file.Draft:
-        """All that `save` would write, copied now: its `write(path)` can be called in any thread,
-        and needs no device. Arguments and refusals as of `save`.
+        """All that `save` would write, copied now: any thread can write it, and needs no device.
+        Arguments and refusals as of `save`.
         """
         model = self._filler()
         content = {

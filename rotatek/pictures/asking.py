@@ -1,8 +1,5 @@
-"""One question about many stored pictures: each page's own follow-up, answered as one batch.
-
-It is read behind several filled caches in one forward pass: the model's weights are read once, and
-each cache attends for itself.
-"""
+"""One question about many stored pictures, read behind several filled caches in one forward pass:
+the model's weights are read once, and each cache attends for itself."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -50,11 +47,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Look:
-    """An answer's tokens and their attention on its picture.
-
-    pieces: the text of each token; attention: over the visual tokens, or None where a pruner
-    dropped some of them; grids: where those lie on the picture.
-    """
+    """An answer's tokens. attention: theirs over the visual tokens, or None where a pruner dropped
+    some of these; grids: where these lie on the picture."""
 
     pieces: tuple[str, ...]
     attention: AnswerAttention | None
@@ -62,7 +56,7 @@ class Look:
 
 
 class SideBySideLayer(CompressedLayer):
-    """One layer of `SideBySide`; rows: that layer of each cache."""
+    """One layer of `SideBySide`: that layer of each cache."""
 
     def __init__(self, index: int, layers: Sequence[CompressedLayer]) -> None:
         super().__init__(index)
@@ -72,7 +66,6 @@ class SideBySideLayer(CompressedLayer):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Attention output [caches, T, Hq, d]; arguments as of `CompressedLayer.attend`."""
         found = []
         for row, layer in enumerate(self.layers):
             own = slice(row, row + 1)
@@ -81,17 +74,13 @@ class SideBySideLayer(CompressedLayer):
         return torch.cat(found)
 
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """Attention output [caches, T, Hq, d] of a later layer, over this one's tokens."""
         parts = zip(self.layers, query.split(1), strict=True)
         return torch.cat([layer.lend(module, own, full) for layer, own in parts])
 
 
 class SideBySide(AttendingCache):
-    """A row for each of several filled caches of one sample, which grow by the same tokens.
-
-    Args:
-        caches: that `fits` accepts.
-    """
+    """A row for each of several filled caches of one sample, which grow by the same tokens; caches:
+    that `fits` accepts."""
 
     def __init__(self, caches: Sequence[RotateKCache]) -> None:
         self.caches = caches
@@ -105,20 +94,16 @@ class SideBySide(AttendingCache):
 
     @property
     def only_grows(self) -> bool:
-        """Whether each cache does."""
         return all(cache.only_grows for cache in self.caches)
 
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
-        """See a call's arguments before the model does: each cache sees its own row."""
         for row, cache in enumerate(self.caches):
             cache.meet(model, {"input_ids": given["input_ids"][row : row + 1]})
 
     def counters(self) -> Any:
-        """For `rewind`, of each cache."""
         return [cache.counters() for cache in self.caches]
 
     def rewind(self, counters: Any) -> None:
-        """Forget the tokens that each cache has added since."""
         for cache, own in zip(self.caches, counters, strict=True):
             cache.rewind(own)
         for layer in self.layers:
@@ -126,11 +111,7 @@ class SideBySide(AttendingCache):
 
 
 class Asker:
-    """Asks caches of pictures. Any number of threads may ask the same picture at once.
-
-    Args:
-        engine: whose model, memory and running batch serve.
-    """
+    """Asks caches of pictures. Any number of threads may ask the same picture at once."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.vlm = engine, engine.vlm
@@ -138,14 +119,11 @@ class Asker:
 
     def ids_of(self, question: str) -> list[int]:
         """A question's tokens, up to where an answer begins; question: clean text."""
-        return cut(self.vlm, question, [self.vlm.placeholder])[1]
+        with self.engine.scheduler.preparing:
+            return cut(self.vlm, question, [self.vlm.placeholder])[1]
 
-    def check_room(self, notes: PictureNotes, ids: Sequence[int], max_new_tokens: int) -> None:
-        """Refuse a chat that the model's context does not hold.
-
-        Raises:
-            RequestTooLong: in a sentence that says what to do.
-        """
+    def _check_room(self, notes: PictureNotes, ids: Sequence[int], max_new_tokens: int) -> None:
+        """Refuse a chat that the model's context does not hold."""
         room = self.vlm.context(self.engine.limits.max_prompt_tokens)
         if room is not None and notes.tokens + len(ids) + max_new_tokens > room:
             raise RequestTooLong
@@ -166,17 +144,15 @@ class Asker:
             load: a picture's cache by its name, which stays as it is.
             ids: of `ids_of`.
             max_new_tokens: the longest answer.
-            stop: ends answers early once it is set.
+            stop: ends answers early once it is set; `Stopped` where not every picture has read the
+                question by then.
             sampling: how tokens are chosen, with a seed where they are drawn.
-
-        Raises:
-            Stopped: where `stop` is set before every picture has read the question.
         """
         failed, held = dict[str, str](), dict[str, RotateKCache]()
         for name in dict.fromkeys(names):
             try:
                 cache = load(name)
-                self.check_room(cache.notes, ids, max_new_tokens)
+                self._check_room(cache.notes, ids, max_new_tokens)
                 held[name] = cache
             except UserError as error:
                 failed[name] = error.message
@@ -204,11 +180,8 @@ class Asker:
         max_new_tokens: int,
         stop: StopFlag | None = None,
     ) -> Look:
-        """Answer one picture again and record the attention of each token; arguments as of `batch`.
-
-        Raises:
-            Stopped: where `stop` is set before the question is read.
-        """
+        """Answer one picture again and record the attention of each token; as `batch`."""
+        self._check_room(cache.notes, ids, max_new_tokens)
         notes, pieces, tokens, said = cache.notes, list[str](), list[int](), 0
         recorder = AnswerAttentionRecorder.of(cache.plan.layers)
         with self._room([cache], len(ids) + max_new_tokens, stop) as rows:
@@ -230,14 +203,8 @@ class Asker:
     def _room(
         self, caches: Collection[RotateKCache], tokens: int, stop: StopFlag | None
     ) -> Iterator[dict[str, Row]]:
-        """Wait for the memory of pages that read and generate so many tokens.
-
-        Yields:
-            an empty mapping: rows that are put into it leave the running batch at the end.
-
-        Raises:
-            Stopped: where `stop` is set while they wait.
-        """
+        """Wait for the memory of pages that read and generate so many tokens. Rows that are put
+        into the mapping leave the running batch at the end."""
         most = len(caches) * self.vlm.full_bytes(tokens, states=0)
         for cache in caches:
             opened = self.vlm.full_bytes(cache.notes.tokens) if self.opens else 0
@@ -300,7 +267,7 @@ class Asker:
             copies = [cache.fork(len(ids)) for cache in held]
             if self.opens:
                 for cache in copies:
-                    open_stores(cache)
+                    _open_stores(cache)
             tokens = torch.tensor([list(ids)], device=self.vlm.device).expand(len(copies), -1)
             position = torch.cat([cache.notes.next_position for cache in held])
             behind = copies[0] if len(copies) == 1 else SideBySide(copies)
@@ -318,7 +285,6 @@ class Asker:
         return rows
 
     def _answer(self, name: str, row: Row | None, error: str) -> Answer:
-        """One row's answer, awaited."""
         tokens, total = [], 0.0
         try:
             for pick in _picks(self.engine, row) if row is not None and not error else ():
@@ -332,7 +298,7 @@ class Asker:
         return Answer(name, text, math.exp(total / max(len(tokens), 1)), len(tokens))
 
 
-def open_stores(cache: RotateKCache) -> None:
+def _open_stores(cache: RotateKCache) -> None:
     """Rebuild Keys and Values once where every step would rebuild them, page by page: in one form
     all pages share an attention call. The values are the same up to rounding."""
     for layer in key_layers(cache):
@@ -351,7 +317,6 @@ def _picks(engine: Engine, row: Row) -> Iterator[SampledToken]:
 
 
 def _said(failure: Exception) -> str:
-    """What may be read of it."""
     if isinstance(failure, UserError):
         return failure.message
     return OutOfMemory.sentence if is_out_of_memory(failure) else public_message(failure)

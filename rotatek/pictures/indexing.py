@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,6 +16,7 @@ from rotatek.bridge.attention import StopFlag
 from rotatek.errors import (
     FileUnreadable,
     FolderUnreadable,
+    ImageMissing,
     NotAnImage,
     PdfDamaged,
     Stopped,
@@ -39,11 +39,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class IndexedPage:
-    """The outcome of one page.
-
-    path: of its file; number: of the page, from 1; pages: of the file; picture: None where it could
-    not be read; error: why; fresh: whether it was read now.
-    """
+    """The outcome of one page. number: from 1; pages: of its file; picture: None where it could not
+    be read; error: why; fresh: whether it was read now."""
 
     path: Path
     number: int
@@ -96,10 +93,10 @@ def _belongs(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             check_header(file.read(HEAD))
-    except (NotAnImage, OSError):
+    except (NotAnImage, ImageMissing, OSError):
         return False
-    except UserError as error:  # a picture, though not one that can be read
-        return error.code not in ("image_missing",)
+    except UserError:
+        pass  # a picture, though not one that can be read
     return True
 
 
@@ -120,7 +117,8 @@ def index(
         StorageFull, StoreUnwritable: where nothing more can be kept.
         Stopped: where `stop` was set within a page.
     """
-    names: list[str | None] = []  # of a file's pages
+    names, store = list[str | None](), pictures.store  # names: of a file's pages
+    assert store is not None
 
     def keep(
         page: IndexedPage, complete: Callable[[], Picture] | None, ends: os.stat_result | None
@@ -137,11 +135,12 @@ def index(
             names.clear()
         names.append(None if page.picture is None else page.picture.name)
         if ends is not None:
-            _note(pictures, page.path, ends, names)
+            _note(pictures, store, page.path, ends, names)
         return page
 
     waiting, ended = deque[Future[IndexedPage]](), None
-    with ThreadPoolExecutor(1) as writer, closing(made_ahead(_opened(pictures, files))) as opened:
+    ahead = made_ahead(_opened(pictures, store, files))
+    with ThreadPoolExecutor(1) as writer, closing(ahead) as opened:
         try:
             for found, ready, ends in opened:
                 if stop is not None and stop.is_set():
@@ -163,7 +162,7 @@ def index(
 
 
 def _unread(page: IndexedPage, error: UserError) -> IndexedPage:
-    """A page that could not be read. Raises what ends an index."""
+    """A page that could not be read; what ends an index is raised."""
     if isinstance(error, ENDING):
         raise error
     return replace(page, error=error.message)
@@ -173,45 +172,50 @@ def made_ahead(items: Generator[Item]) -> Generator[Item]:
     """The same items in order. A thread makes the next one while the caller works with one, so
     that two are held at most. What goes wrong in it is raised where that item would come."""
     with closing(items), ThreadPoolExecutor(1) as maker:
-        coming = maker.submit(list, islice(items, 1))
-        while made := coming.result():
-            coming = maker.submit(list, islice(items, 1))
-            yield from made
+        coming = maker.submit(next, items, None)
+        while (made := coming.result()) is not None:
+            coming = maker.submit(next, items, None)
+            yield made
 
 
 def _opened(
-    pictures: Pictures, files: Sequence[Path]
+    pictures: Pictures, store: PictureStore, files: Sequence[Path]
 ) -> Generator[tuple[IndexedPage, Prepared | None, os.stat_result | None]]:
     """Every page of every file; its prepared picture, where it is to be read; and with the last
-    page, what the system said of its file before that was read."""
+    page of a file that is read, what the system said of it before."""
     for path in files:
         try:
             info = path.stat()
         except OSError:
             yield IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None, None
             continue
-        known = _known(pictures, path, info)
-        for number, picture in enumerate(known, 1):
-            yield IndexedPage(path, number, len(known), picture), None, None
-        for number, count, found in () if known else pages_in(path):
+        noted, known = store.source(path), list[Picture | None]()
+        if noted and (noted["size"], noted["time_ns"]) == (info.st_size, info.st_mtime_ns):
+            known = [pictures.find(name) if name else None for name in noted["pages"]]
+        if all(known):  # it has not changed, and all of it is there
+            for number, picture in enumerate(known, 1):
+                yield IndexedPage(path, number, len(known), picture), None, None
+        for number, count, found in () if known and all(known) else pages_in(path):
             page, ready = IndexedPage(path, number, count, None), None
-            if isinstance(found, UserError):
-                page = _unread(page, found)
-            else:
-                try:
-                    ready = pictures.prepare(found)
-                except UserError as error:
-                    page = _unread(page, error)
+            try:
+                if isinstance(found, UserError):
+                    raise found
+                made = pictures.prepare(found)
+                if isinstance(made, Prepared):
+                    ready = made
+                else:
+                    page = replace(page, picture=made)
+            except UserError as error:
+                page = _unread(page, error)
             yield page, ready, info if number == count else None
 
 
 def _note(
-    pictures: Pictures, path: Path, info: os.stat_result, names: Sequence[str | None]
-) -> None:
+    pictures: Pictures, store: PictureStore, path: Path, info: os.stat_result,
+    names: Sequence[str | None],
+) -> None:  # fmt: skip
     """Note a file's pages, None for those that could not be read, and forget the ones that it had
     before and no indexed file has any more."""
-    store = pictures.store
-    assert store is not None
     before = (store.source(path) or {"pages": []})["pages"]
     if not any(names) and not any(before):
         return
@@ -219,17 +223,6 @@ def _note(
     if before:
         held = {name for source in store.indexed() for name in source["pages"]}
         pictures.forget(sorted({name for name in before if name} - held))
-
-
-def _known(pictures: Pictures, path: Path, info: os.stat_result) -> list[Picture]:
-    """The pages of a file that has not changed, if all of them are there; else none."""
-    assert pictures.store is not None
-    noted = pictures.store.source(path)
-    if noted is None or (noted["size"], noted["time_ns"]) != (info.st_size, info.st_mtime_ns):
-        return []
-    found = [pictures.find(name) if name else None for name in noted["pages"]]
-    here = [one for one in found if one is not None]
-    return here if len(here) == len(found) else []
 
 
 def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:

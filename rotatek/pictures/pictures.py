@@ -5,7 +5,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from PIL import Image
@@ -26,8 +26,7 @@ from rotatek.errors import (
 )
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.inspect.doubt import any_photo
-from rotatek.inspect.doubt import doubt as doubt_of
+from rotatek.inspect.doubt import any_photo, doubt
 from rotatek.methods.settings import STORED, Settings
 from rotatek.models import VisionLanguageModel
 from rotatek.models.base import Pixels
@@ -45,8 +44,8 @@ class Picture:
 
     name: a digest of its pixels, the model, its image processor and the method; size: of the first
     page in pixels; tokens: of the chat before a question; cache_bytes: of the compressed cache;
-    full_bytes: of an uncompressed cache of the same tokens; file_bytes: on disk, or 0; photo:
-    whether a page is a photograph, which small models cannot read.
+    full_bytes: of an uncompressed one; file_bytes: on disk, or 0; photo: whether a page is a
+    photograph, which small models cannot read.
     """
 
     name: str
@@ -61,11 +60,7 @@ class Picture:
 
     @classmethod
     def of(cls, facts: Facts) -> "Picture":
-        """From a page's stored figures.
-
-        Raises:
-            PictureDamaged: where some are missing.
-        """
+        """From a page's stored figures."""
         try:
             width, height = facts["size"]
             told = {one.name: facts[one.name] for one in fields(cls)}
@@ -74,18 +69,13 @@ class Picture:
             raise PictureDamaged from error
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A picture, or a few of one prompt, before the model reads it.
-
-    name: as a `Picture`'s; known: what is stored under that name; pixels: as the vision tower takes
-    them, None where the picture is known.
-    """
+class Prepared(NamedTuple):
+    """A picture, or a few of one prompt, as the vision tower takes them, before the model reads
+    it."""
 
     name: str
     images: tuple[Image.Image, ...]
-    known: Picture | None
-    pixels: Pixels | None
+    pixels: Pixels
 
 
 class Pictures:
@@ -135,8 +125,6 @@ class Pictures:
         self._guard = threading.Lock()
         self._lease = self.engine.admission.ask(0)
 
-    # -- reading -------------------------------------------------------------------------------
-
     def add(
         self, image: Image.Image | Sequence[Image.Image], stop: StopFlag | None = None
     ) -> Picture:
@@ -150,18 +138,18 @@ class Pictures:
             UserError: for a picture that is refused, or a folder that cannot be written.
             Stopped: where `stop` was set.
         """
-        return self.begin(self.prepare(image), stop)()
+        ready = self.prepare(image)
+        return ready if isinstance(ready, Picture) else self.begin(ready, stop)()
 
-    def prepare(self, image: Image.Image | Sequence[Image.Image]) -> Prepared:
+    def prepare(self, image: Image.Image | Sequence[Image.Image]) -> Picture | Prepared:
         """The first part of `add`, which needs no device: it may run in any thread while the model
-        reads the picture before."""
+        reads the picture before. A picture that is known needs no other part."""
         images = make_request(image, "?").images
         name = self.reader.name_of(images)
-        known = self.find(name)
-        if known is not None:
-            return Prepared(name, images, known, None)
+        if known := self.find(name):
+            return known
         with self.engine.scheduler.preprocessing:
-            return Prepared(name, images, None, self.reader.look(images))
+            return Prepared(name, images, self.reader.look(images))
 
     def begin(self, ready: Prepared, stop: StopFlag | None = None) -> Callable[[], Picture]:
         """The second part of `add`: the model reads the picture now.
@@ -169,21 +157,32 @@ class Pictures:
         Returns:
             the last part, for any thread: it keeps the picture. Meanwhile the model can read on.
         """
-        known, name, images = ready.known, ready.name, ready.images
-        if known is not None:
-            return lambda: known
-        assert ready.pixels is not None
+        name, images, pixels = ready
+        draft: Draft | None = None
         with self.engine.scheduler.prefill(stop):
-            cache = self.reader.read(images, ready.pixels)
-            draft: Draft | None = None
+            cache = self.reader.read(images, pixels)
             if self.store is not None:  # copied before the kernels of a next page are queued
                 draft = cache.draft(cache.notes, owner=self.reader.owner)
 
         def complete() -> Picture:
             if here := self.find(name):  # the same picture, read twice at a time
                 return here
-            picture = self._keep(name, cache, any_photo(images), draft)
+            notes: PictureNotes = cache.notes
+            picture = Picture(
+                name, notes.size, notes.pages, notes.tokens, notes.visual_tokens,
+                cache.bytes().total, self.engine.vlm.full_bytes(notes.tokens),
+                photo=any_photo(images),
+            )  # fmt: skip
+            gone: list[str] = []
+            if self.store is not None and draft is not None:
+                picture = Picture.of(self.store.write(name, draft.content(), asdict(picture)))
+                gone = [] if self.disk is None else self.store.make_room(self.disk, name)
             with self._guard:
+                for one in gone:
+                    self._drop(one)
+                    self.counts["left_folder"] += 1
+                if self.store is None:
+                    self._told[name] = picture
                 self.counts["read"] += 1
                 self._hold(name, cache)
             return picture
@@ -214,37 +213,13 @@ class Pictures:
         if self.store is not None:
             self.store.forget(names)
 
-    def _keep(self, name: str, cache: RotateKCache, photo: bool, draft: Draft | None) -> Picture:
-        """Note a picture's figures, and write it where there is a folder."""
-        notes: PictureNotes = cache.notes
-        full = self.engine.vlm.full_bytes(notes.tokens)
-        told = Picture(
-            name, notes.size, notes.pages, notes.tokens, notes.visual_tokens,
-            cache.bytes().total, full, photo=photo,
-        )  # fmt: skip
-        if self.store is None or draft is None:
-            with self._guard:
-                self._told[name] = told
-            return told
-        facts = self.store.write(name, draft.write, asdict(told))
-        if self.disk is not None:
-            gone = self.store.make_room(self.disk, name)
-            with self._guard:
-                self.counts["left_folder"] += len(gone)
-                for one in gone:
-                    self._drop(one)
-        return Picture.of(facts)
-
-    # -- memory --------------------------------------------------------------------------------
-
     @property
     def held_bytes(self) -> int:
         """Live bytes of the caches in memory."""
         return sum(size for _, size in tuple(self._held.values()))
 
     def _hold(self, name: str, cache: RotateKCache) -> None:
-        """Hold a cache in memory; the least recently used ones are removed for it. The lock is
-        held."""
+        """Hold a cache in memory, and remove the least recently used ones. The lock is held."""
         self._held[name] = cache, cache.bytes().total
         self._held.move_to_end(name)
         while len(self._held) > 1 and self.held_bytes > self.memory:
@@ -262,12 +237,7 @@ class Pictures:
 
     @torch.inference_mode()  # in which texts are copied in a few launches
     def _cache(self, name: str) -> RotateKCache:
-        """A picture's cache, from memory or from the folder.
-
-        Raises:
-            PictureGone: where it is in neither.
-            PictureDamaged: where its file is not what was written.
-        """
+        """A picture's cache, from memory or from the folder."""
         with self._guard:
             held = self._held.get(name)
             if held is not None:
@@ -279,12 +249,9 @@ class Pictures:
             raise PictureGone
         try:
             cache = RotateKCache.load(
-                path,
-                self.engine.vlm.model,
-                PictureNotes,
-                owner=self.reader.owner,
+                path, self.engine.vlm.model, PictureNotes, owner=self.reader.owner,
                 **self.reader.paths,
-            )
+            )  # fmt: skip
         except FileUnreadable as error:  # forgotten meanwhile, by another process
             raise PictureGone from error
         except (CacheFileDamaged, CacheFileForeign, CacheFileVersion) as error:
@@ -295,16 +262,13 @@ class Pictures:
             self._hold(name, cache)
         return cache
 
-    # -- asking --------------------------------------------------------------------------------
-
     def doubt(self, answer: Answer) -> str:
         """One sentence where an answer is doubtful, for models whose confidence has been measured;
         else empty."""
         found = self.find(answer.picture) if answer.tokens else None
         if found is None:
             return ""
-        photo = found.photo
-        return doubt_of(self.engine.vlm.name, answer.text, answer.confidence, lambda: photo)
+        return doubt(self.engine.vlm.name, answer.text, answer.confidence, lambda: found.photo)
 
     def ask(
         self,
@@ -346,9 +310,7 @@ class Pictures:
         """As `ask`, batch by batch; a picture that cannot answer says why in `error`.
 
         Args:
-            pictures: of `add`, or their names.
-            question: the text.
-            max_new_tokens: the longest answer.
+            pictures, question, max_new_tokens: as of `ask`.
             batch: pictures that answer at once.
             stop: ends everything early once it is set.
             sampling: as of `ask`; every picture draws with the same noise.
@@ -359,8 +321,7 @@ class Pictures:
         text, most = clean_question(question), whole_tokens(max_new_tokens)
         if batch < 1:
             raise SettingError("batch", "a whole number from 1", batch)
-        with self.engine.scheduler.preparing:
-            ids = self.asker.ids_of(text)
+        ids = self.asker.ids_of(text)
         names, own = _names(pictures), sampling.seeded()
 
         def told() -> Iterator[Answer]:
@@ -379,24 +340,11 @@ class Pictures:
         stop: StopFlag | None = None,
     ) -> Look:
         """One picture's answer, token by token, and the attention of each token on the picture.
-
-        Args:
-            picture: of `add`, or its name.
-            question: the text.
-            max_new_tokens: the longest answer.
-            stop: ends the answer early once it is set.
-
-        Raises:
-            UserError: for a question that is refused, or a picture that is not held.
-            Stopped: where `stop` was set before the question was read.
-        """
+        Arguments and refusals as of `answers`; `Stopped` where `stop` was set before the question
+        was read."""
         text, most = clean_question(question), whole_tokens(max_new_tokens)
         (name,) = _names(picture)
-        cache = self._cache(name)
-        with self.engine.scheduler.preparing:
-            ids = self.asker.ids_of(text)
-        self.asker.check_room(cache.notes, ids, most)
-        return self.asker.look(cache, ids, most, stop)
+        return self.asker.look(self._cache(name), self.asker.ids_of(text), most, stop)
 
     def close(self) -> None:
         """Let every cache go; the folder stays."""
@@ -407,11 +355,7 @@ class Pictures:
 
 
 def bytes_of(name: str, given: int | str) -> int:
-    """Bytes, from a number or a text such as "500 MB".
-
-    Raises:
-        SettingError: for anything else.
-    """
+    """Bytes, from a number or a text such as "500 MB"; name: of what is refused."""
     text = str(given).strip().upper()
     unit = next((one for one in UNITS if text.endswith(one)), "")
     try:
@@ -424,6 +368,5 @@ def bytes_of(name: str, given: int | str) -> int:
 
 
 def _names(pictures: "Picture | str | Iterable[Picture | str]") -> list[str]:
-    """Names of one picture or of several."""
     given = [pictures] if isinstance(pictures, Picture | str) else list(pictures)
     return [one.name if isinstance(one, Picture) else one for one in given]

@@ -21,11 +21,7 @@ from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, is_one_of, layout_of
 from rotatek.engine.image_features import key_of
 from rotatek.engine.passes import GENERAL, fill, layout_behind
-from rotatek.errors import (
-    CalibrationUnusable,
-    RequestTooLong,
-    TextBeforePicture,
-)
+from rotatek.errors import CalibrationUnusable, RequestTooLong, TextBeforePicture
 from rotatek.inputs.messages import PICTURE, Message
 from rotatek.inputs.prompt import encode_chat, encode_cut, expand_images
 from rotatek.inputs.request import Request, make_request
@@ -33,6 +29,7 @@ from rotatek.inputs.token_grid import Grid
 from rotatek.methods.settings import Settings, path_names
 from rotatek.models import Prompt, VisionLanguageModel
 from rotatek.models.base import Pixels
+from rotatek.pictures.store import digest
 
 PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a template's cut with
 
@@ -55,23 +52,15 @@ class PictureNotes:
 
 
 class PictureReader:
-    """Reads pictures of one model under one setting.
-
-    Args:
-        vlm: the model.
-        settings: how a picture's cache is compressed.
-        limit: the most tokens of a chat, where the model's context is larger.
+    """Reads pictures of one model under one setting; limit: the most tokens of a chat, where the
+    model's context is larger.
 
     Raises:
-        TextBeforePicture: for a model whose chat template puts the question, or anything that
-            depends on it, before the picture.
+        TextBeforePicture: where a chat may not be cut behind its picture.
     """
 
     def __init__(
-        self,
-        vlm: VisionLanguageModel,
-        settings: Settings,
-        limit: int | None = None,
+        self, vlm: VisionLanguageModel, settings: Settings, limit: int | None = None
     ) -> None:
         self.vlm, self.settings, self.limit = vlm, settings, limit
         check_cut(vlm)
@@ -85,11 +74,15 @@ class PictureReader:
         processor = images.to_dict() if hasattr(images, "to_dict") else repr(images)
         head, _ = cut(self.vlm, "?", [self.vlm.placeholder])
         seen = json.dumps([processor, GENERAL, head, self.limit], sort_keys=True, default=str)
+        try:
+            files = [digest(Path(path).read_bytes()) for path in self.paths.values()]
+        except OSError as error:
+            raise CalibrationUnusable from error
         return {
             "model": self.owner,
             "settings": self.settings.without_paths().as_dict(),
-            "reading": hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
-            "files": [_digest_of(path) for path in self.paths.values()],
+            "reading": digest(seen.encode()),
+            "files": files,
         }
 
     @property
@@ -141,13 +134,9 @@ class PictureReader:
         fill(vlm, embedded, plan, [cache], timed=False, aside=behind)
         cache.finish()  # while the device is ours
         cache.notes = PictureNotes(
-            embedded.next_position,
-            length,
-            prompt.visual_tokens,
-            images[0].size,
-            len(images),
+            embedded.next_position, length, prompt.visual_tokens, images[0].size, len(images),
             pixels.grids,
-        )
+        )  # fmt: skip
         return cache
 
 
@@ -172,15 +161,3 @@ def check_cut(vlm: VisionLanguageModel) -> None:
         heads.append(head)
         if head + tail != whole or head != heads[0]:
             raise TextBeforePicture
-
-
-def _digest_of(path: str) -> str:
-    """Of a file's bytes.
-
-    Raises:
-        CalibrationUnusable: where it cannot be read.
-    """
-    try:
-        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-    except OSError as error:
-        raise CalibrationUnusable from error

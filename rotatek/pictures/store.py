@@ -1,5 +1,4 @@
-"""Stored pictures in a folder: one file for each picture, its figures beside it, each written
-atomically.
+"""Stored pictures in a folder: one file for each picture, and its figures beside it.
 
     store.json              the model, the settings and the version that all pages share
     pages/NAME.DIGEST.cache one picture's compressed cache
@@ -17,14 +16,13 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from rotatek.cache import cache_file
 from rotatek.errors import (
-    CacheFileUnwritable,
     PageNameUnknown,
     StorageFull,
     StoreDamaged,
@@ -36,11 +34,10 @@ from rotatek.errors import (
     StoreVersion,
 )
 
-VERSION: Final = 1
+VERSIONS: Final = {"store": 1, "cache": cache_file.VERSION}
 DRAFT: Final = ".draft"
 OLD_S: Final = 600.0  # a draft of that age has no writer any more
 SHORTEST: Final = 6  # letters of a name that may stand for it
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 Facts = dict[str, Any]
 
 
@@ -52,13 +49,9 @@ class PictureStore:
         described: the `description` of the reader that opens it; None to list what is in it.
 
     Raises:
-        StoreForeign: where there is no store, and none is to be made.
-        StoreFolderTaken: where there are other files and no store.
-        StoreVersion: for a store of another version.
-        StoreDamaged: for one whose description cannot be read.
-        StoreOfAnotherModel: for one of another model.
-        StoreOfOtherSettings: for one of other settings.
-        StoreUnwritable, StorageFull: where a new one cannot be written.
+        UserError: where it is no store, or one that does not fit: `StoreForeign`,
+            `StoreFolderTaken`, `StoreVersion`, `StoreDamaged`, `StoreOfAnotherModel`,
+            `StoreOfOtherSettings`; and as `write`.
     """
 
     def __init__(
@@ -70,12 +63,19 @@ class PictureStore:
         if not own.exists():
             if described is None:
                 raise StoreForeign
-            self._begin(own, described)
-        versions = {"store": VERSION, "cache": cache_file.VERSION}
+            with writing():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                others = {path.name for path in self.folder.iterdir() if DRAFT not in path.name}
+                if others - {"pages", "sources", own.name}:
+                    raise StoreFolderTaken
+                self.pages.mkdir(exist_ok=True)
+                self.sources.mkdir(exist_ok=True)
+            # of several processes that do so at once, the first one's description counts
+            _write_json(own, {"versions": VERSIONS} | dict(described), first=True)
         self.described = _read_json(own) or {}
         if not isinstance(self.described.get("versions"), dict):
             raise StoreDamaged
-        if self.described["versions"] != versions:
+        if self.described["versions"] != VERSIONS:
             raise StoreVersion
         wanted = json.loads(json.dumps(described or {}, default=str))
         differ = {name for name, value in wanted.items() if self.described.get(name) != value}
@@ -83,20 +83,6 @@ class PictureStore:
             raise StoreOfAnotherModel
         if differ - {"model_name"}:
             raise StoreOfOtherSettings
-
-    def _begin(self, own: Path, described: Mapping[str, Any]) -> None:
-        """Make a new store; where several processes do so at once, the first one's description
-        counts."""
-        with writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            others = {path.name for path in self.folder.iterdir() if DRAFT not in path.name}
-        if others - {"pages", "sources", own.name}:
-            raise StoreFolderTaken
-        with writing():
-            self.pages.mkdir(exist_ok=True)
-            self.sources.mkdir(exist_ok=True)
-        versions = {"store": VERSION, "cache": cache_file.VERSION}
-        _write_json(own, {"versions": versions} | dict(described), first=True)
 
     def path(self, name: str) -> Path | None:
         """The file of a page's cache, or None where there is no such page."""
@@ -117,12 +103,12 @@ class PictureStore:
         """A page's figures, or None where there is no such page."""
         return _read_json(self.pages / f"{name}.json")
 
-    def write(self, name: str, save: Callable[[Path], object], facts: Facts) -> Facts:
+    def write(self, name: str, content: bytes, facts: Facts) -> Facts:
         """Add a page, completely and durably, or not at all.
 
         Args:
             name: the picture's.
-            save: writes its cache to a path.
+            content: of its cache's file.
             facts: its figures, plain values.
 
         Returns:
@@ -131,18 +117,10 @@ class PictureStore:
         Raises:
             StorageFull, StoreUnwritable: and nothing is left.
         """
-        draft = self.pages / f".{name}.{secrets.token_hex(4)}{DRAFT}"
-        try:
-            with writing():
-                save(draft)
-                content = draft.read_bytes()
-                told = facts | {"file_bytes": len(content), "digest": _digest(content)}
-                told["file"] = f"{name}.{told['digest'][:8]}.cache"
-                os.replace(draft, self.pages / told["file"])
-            _write_json(self.pages / f"{name}.json", told)
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
+        told = facts | {"file_bytes": len(content), "digest": digest(content)}
+        told["file"] = f"{name}.{told['digest'][:8]}.cache"
+        _write(self.pages / told["file"], content)
+        _write_json(self.pages / f"{name}.json", told)
         return told
 
     def touch(self, name: str) -> None:
@@ -175,11 +153,7 @@ class PictureStore:
         return gone
 
     def forget(self, names: Sequence[str]) -> None:
-        """Remove pages; one that is not there is passed over.
-
-        Raises:
-            StoreUnwritable: where one cannot be removed.
-        """
+        """Remove pages; one that is not there is passed over."""
         with writing():
             for name in names:
                 path = self.path(name)
@@ -214,7 +188,7 @@ class PictureStore:
         for name in self.names():
             facts, good = self.facts(name) or {}, False
             with suppress(OSError, KeyError):
-                good = facts["digest"] == _digest((self.pages / facts["file"]).read_bytes())
+                good = facts["digest"] == digest((self.pages / facts["file"]).read_bytes())
             yield name, good
 
     def sweep(self) -> int:
@@ -251,25 +225,17 @@ class PictureStore:
         return sorted((one for one in found if one and "pages" in one), key=lambda o: o["path"])
 
     def _source(self, path: Path) -> Path:
-        return self.sources / f"{_digest(os.fsencode(os.path.realpath(path)))}.json"
+        return self.sources / f"{digest(os.fsencode(os.path.realpath(path)))}.json"
 
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Say in one sentence why something could not be written.
-
-    Raises:
-        StorageFull: where the disk or the quota is full.
-        StoreUnwritable: for any other error of the system.
-    """
+    """Say in one sentence why something could not be written."""
     try:
         yield
-    except CacheFileUnwritable as error:
-        cause = error.__cause__
-        full = isinstance(cause, OSError) and cause.errno in _FULL
-        raise (StorageFull if full else StoreUnwritable) from error
     except OSError as error:
-        raise (StorageFull if error.errno in _FULL else StoreUnwritable) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (StorageFull if full else StoreUnwritable) from error
 
 
 def _read_json(path: Path) -> Facts | None:
@@ -282,12 +248,16 @@ def _read_json(path: Path) -> Facts | None:
 
 
 def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) -> None:
-    """Write a JSON object whole, and lasting; first: only where there is none yet."""
+    _write(path, json.dumps(content, default=str).encode(), first=first)
+
+
+def _write(path: Path, content: bytes, *, first: bool = False) -> None:
+    """Write a file whole, and lasting; first: only where there is none yet."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
     try:
         with writing():
-            with draft.open("w", encoding="utf-8") as file:
-                json.dump(content, file, default=str)
+            with draft.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             if first:
@@ -306,5 +276,5 @@ def _write_json(path: Path, content: Mapping[str, Any], *, first: bool = False) 
             draft.unlink(missing_ok=True)
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -24,7 +24,7 @@ CALLS = ("fsync", "replace", "link", "unlink", "mkdir")  # that change a folder
 
 
 def page(store: PictureStore, name: str, content: bytes = b"page") -> None:
-    store.write(name, lambda path: path.write_bytes(content), {"name": name})
+    store.write(name, content, {"name": name})
 
 
 @pytest.fixture
