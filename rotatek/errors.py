@@ -12,7 +12,6 @@ import logging
 import re
 import secrets
 import traceback
-from collections.abc import Iterator
 from typing import ClassVar, Final
 
 log = logging.getLogger("rotatek")
@@ -20,15 +19,10 @@ log = logging.getLogger("rotatek")
 
 class UserError(Exception):
     """A refusal that may be shown as it is. Without an argument its message is its class's
-    docstring.
+    docstring. The constructor's arguments are in `args`, so that it survives pickling.
 
-    The constructor's arguments are in `args`, so that every error survives pickling on its way out
-    of a worker process.
-
-    Attributes:
-        code: for programs; the class's name, unless it is given.
-        status: that of the HTTP API.
-        param: the field of a call that it is about, as the API names it.
+    code: for programs; the class's name, unless it is given; status: that of the HTTP API; param:
+    the field of a call that it is about, as the API names it.
     """
 
     code: ClassVar[str] = "refused"
@@ -277,19 +271,18 @@ class SettingError(UserError, code="setting_out_of_range"):
     """
 
     def __init__(self, name: str, allowed: str, given: object) -> None:
-        super().__init__(f"{name} must be {allowed}; got {_short(given)}.")
-        self.args = (name, allowed, _short(given))
-        self.name, self.allowed, self.given = name, allowed, _short(given)
+        self.name, self.allowed, self.given = self.args = name, allowed, _short(given)
+        self.message = f"{name} must be {allowed}; got {self.given}."
         self.param = name
 
 
 class SettingUnknown(SettingError):
-    """An unknown setting or field. known: the valid ones; noun: its kind."""
+    """An unknown setting. known: the valid ones."""
 
-    def __init__(self, name: object, known: str, noun: str = "setting") -> None:
+    def __init__(self, name: object, known: str) -> None:
         super().__init__(_short(name), f"one of {known}", name)
-        self.message = f'There is no {noun} "{self.name}". Use one of {known}.'
-        self.args = (self.name, known, noun)
+        self.message = f'There is no setting "{self.name}". Use one of {known}.'
+        self.args = (self.name, known)
 
 
 class SettingRemoved(SettingError):
@@ -327,7 +320,12 @@ def public_error(exc: BaseException) -> UserError:
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull()
     ident = secrets.token_hex(2)
-    log.error("id %s\n%s", ident, "\n".join(_describe(link) for link in _chain(exc)))
+    chain: list[BaseException] = []  # it and what caused it, outermost first
+    link: BaseException | None = exc
+    while link is not None and len(chain) < 8:
+        chain.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    log.error("id %s\n%s", ident, "\n".join(map(_describe, chain)))
     log.debug("id %s message: %s", ident, exc)
     return UserError(f"Something went wrong (id {ident})")
 
@@ -335,16 +333,6 @@ def public_error(exc: BaseException) -> UserError:
 def public_message(exc: BaseException) -> str:
     """The message for `exc` that a visitor may read: the sentence of its `public_error`."""
     return public_error(exc).message
-
-
-def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """The exception and what caused it, outermost first, at most eight."""
-    link: BaseException | None = exc
-    for _ in range(8):
-        if link is None:
-            return
-        yield link
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def _describe(exc: BaseException) -> str:

@@ -50,11 +50,7 @@ class Rung(NamedTuple):
 def speeds(
     engine: Engine, suite: Suite, settings: Mapping[str, Settings], suffix: str
 ) -> Iterator[tuple[str, Speed]]:
-    """Each setting's answer to the suite's longest question, alone, the second of two times.
-
-    Raises:
-        UserError: where one cannot be answered.
-    """
+    """Each setting's answer to the suite's longest question, alone, the second of two times."""
     one = max(suite.questions, key=lambda one: (one.new_tokens, max(map(len, one.answers))))
     request = make_request(suite.picture(one.picture), one.text + suffix, TIMED_TOKENS)
     card = engine.vlm.device.type == "cuda"

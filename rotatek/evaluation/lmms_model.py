@@ -9,7 +9,6 @@ accelerate loads the model on its own GPU.
 """
 
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from tqdm import tqdm
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import folded
 from rotatek.errors import ModeUnsupported, UserError
-from rotatek.inputs.request import Limits, Request, make_request
+from rotatek.inputs.request import Limits, make_request
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
 from rotatek.models import load
@@ -73,17 +72,7 @@ class RotateK(lmms):
         return answers
 
     def _answer(self, instance: Instance) -> str:
-        """One answer; empty where the input is refused."""
-        found = self._request(instance)
-        if found is None:
-            return ""
-        request, until = found
-        settings = {"answer": self.settings}
-        events = self.engine.compare(request, settings, trace=False)
-        return cut(folded(events, settings)["answer"].report()["answer"], until)
-
-    def _request(self, instance: Instance) -> tuple[Request, Sequence[str]] | None:
-        """One checked question and its stop strings; None where the input is refused."""
+        """One answer up to a stop string that says something; empty where the input is refused."""
         question, options, doc_to_visual, number, task, split = instance.args
         sampling = sampling_of(options, number)
         images = [image for image in doc_to_visual(self.task_dict[task][split][number]) if image]
@@ -95,8 +84,13 @@ class RotateK(lmms):
             )
         except UserError as error:
             log.warning("document %s of %s counts as unanswered: %s", number, task, error.message)
-            return None
-        return request, [until] if isinstance(until, str) else until
+            return ""
+        settings = {"answer": self.settings}
+        events = self.engine.compare(request, settings, trace=False)
+        text = folded(events, settings)["answer"].report()["answer"]
+        for end in [until] if isinstance(until, str) else until:
+            text = text.split(end)[0] if end.strip() else text
+        return text.strip()
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Refused: a likelihood is computed in one prefill, which compression never touches."""
@@ -122,11 +116,3 @@ def sampling_of(options: dict[str, Any], number: int) -> Sampling:
     given = {name: options[name] for name in ("top_p", "top_k", "min_p") if options.get(name)}
     temperature = options.get("temperature")
     return Sampling(temperature=1.0 if temperature is None else temperature, seed=number, **given)
-
-
-def cut(text: str, until: Sequence[str]) -> str:
-    """The text before the first stop string that says something."""
-    for stop in until:
-        if stop.strip():
-            text = text.split(stop)[0]
-    return text.strip()

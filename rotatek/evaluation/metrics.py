@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 ANLS_THRESHOLD: Final = 0.5
 RELAXED_TOLERANCE: Final = 0.05
 RESAMPLES: Final = 2_000
+Z: Final = 1.959964  # of 95 %
 MORE_WORDS: Final = 12
 
 _PUNCTUATION: Final = ';/[]"{}()=+\\_-><@`,?!'
@@ -49,13 +50,24 @@ def anls(answer: str, accepted: Sequence[str]) -> float:
 
     Similarity is 1 - distance / longer length; below 0.5 it counts as 0.
     """
-    best = max((_similarity(_plain(answer), _plain(text)) for text in accepted), default=0.0)
+    given, best = _plain(answer), 0.0
+    for text in map(_plain, accepted):
+        best = max(best, 1.0 - edit_distance(given, text) / max(len(given), len(text), 1))
     return best if best >= ANLS_THRESHOLD else 0.0
 
 
 def relaxed_accuracy(answer: str, accepted: Sequence[str]) -> float:
     """1 if a number is within 5 % of an accepted one, or a text equals it but for case."""
-    return float(any(_relaxed(answer.strip(), text.strip()) for text in accepted))
+    given = _number(answer)
+    for text in accepted:
+        wanted = _number(text)
+        if given is None or not wanted:  # a target of zero leaves only the literal comparison
+            good = answer.strip().lower() == text.strip().lower()
+        else:
+            good = abs(given - wanted) / abs(wanted) <= RELAXED_TOLERANCE
+        if good:
+            return 1.0
+    return 0.0
 
 
 def vqa_accuracy(answer: str, accepted: Sequence[str]) -> float:
@@ -78,18 +90,20 @@ def says(answer: str, accepted: Sequence[str]) -> float:
     Of what is reckoned the result counts, not the working before it (`3 + 4 = 7`).
     """
     have = _words(answer.rpartition("=")[2])
-    wanted = [_words(text) for text in accepted]
-    return float(
-        any(
-            f" {text} " in f" {have} " and have.count(" ") - text.count(" ") <= MORE_WORDS
-            for text in wanted
-        )
-    )
+    return float(any(
+        f" {text} " in f" {have} " and have.count(" ") - text.count(" ") <= MORE_WORDS
+        for text in map(_words, accepted)
+    ))  # fmt: skip
 
 
 def transcription_accuracy(answer: str, accepted: Sequence[str]) -> float:
-    """1 - character error rate against the nearest accepted text, at least 0."""
-    return max(0.0, 1.0 - error_rate(answer, accepted))
+    """1 - character error rate against the nearest accepted text, at least 0: edits over its
+    length, white space runs counting as one space."""
+    given, rates = " ".join(answer.split()), [1.0]
+    for text in accepted:
+        reference = " ".join(text.split())
+        rates.append(edit_distance(given, reference) / max(1, len(reference)))
+    return 1.0 - min(rates)
 
 
 SCORES: Final[dict[str, Callable[[str, Sequence[str]], float]]] = {
@@ -102,68 +116,37 @@ SCORES: Final[dict[str, Callable[[str, Sequence[str]], float]]] = {
 }
 
 
-def error_rate(answer: str, accepted: Sequence[str]) -> float:
-    """Character error rate: edits / reference length, white space runs counting as one space."""
-    given = " ".join(answer.split())
-    rates = []
-    for text in accepted:
-        reference = " ".join(text.split())
-        rates.append(edit_distance(given, reference) / max(1, len(reference)))
-    return min(rates, default=1.0)
-
-
 def edit_distance(a: str, b: str) -> int:
-    """Levenshtein distance; a column of the table is one long integer (Myers 1999, Hyyrö 2003)."""
-    if not a:
-        return len(b)
-    places: dict[str, int] = {}
-    for i, c in enumerate(a):
-        places[c] = places.get(c, 0) | 1 << i
-    full, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
-    up, down, distance = full, 0, len(a)  # rows where the column rises or falls by one
-    for c in b:
-        same = places.get(c, 0)
-        vertical = same | down
-        level = (((same & up) + up) ^ up) | same
-        rises, falls = down | (full & ~(level | up)), up & level
-        distance += bool(rises & last) - bool(falls & last)
-        rises, falls = rises << 1 | 1, falls << 1
-        up = full & (falls | ~(vertical | rises))
-        down = full & rises & vertical
-    return distance
+    """Levenshtein distance, a row of the table at a time."""
+    places, letters = np.arange(len(b) + 1), np.array([ord(letter) for letter in b])
+    row = places
+    for number, letter in enumerate(a, 1):
+        kept = np.minimum(row[1:] + 1, row[:-1] + (letters != ord(letter)))
+        row = np.minimum.accumulate(np.append(number, kept) - places) + places
+    return int(row[-1])
 
 
 def vqa_normalise(text: str) -> str:
     """The VQA challenge's normal form: lower case, punctuation, number words, articles."""
     text = text.lower().replace(",", "").replace("?", "").replace("'s", " 's").strip()
-    text = _strip_punctuation(text.replace("\n", " ").replace("\t", " ").strip())
+    text = text.replace("\n", " ").replace("\t", " ").strip()
+    grouped, out = re.search(r"\d,\d", text) is not None, text
+    for mark in _PUNCTUATION:  # beside a space it vanishes, else it becomes one
+        beside_space = f"{mark} " in text or f" {mark}" in text
+        out = out.replace(mark, "" if beside_space or grouped else " ")
+    text = re.sub(r"\.(?!\d)", "", out)
     words = (_NUMBER_WORDS.get(word, word) for word in text.split())
     return " ".join(_CONTRACTIONS.get(word, word) for word in words if word not in _ARTICLES)
 
 
-def wilson(successes: float, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion; (0, 1) when nothing was counted."""
-    if not count:
-        return 0.0, 1.0
-    share, extra = successes / count, z * z / count
-    middle = (share + extra / 2) / (1 + extra)
-    half = z * np.sqrt(share * (1 - share) / count + extra / (4 * count)) / (1 + extra)
-    low = 0.0 if successes == 0 else float(middle - half)  # the closed form, free of rounding
-    return low, 1.0 if successes == count else float(middle + half)
-
-
 class Resampled:
-    """A bootstrap over documents: the same draws for every mean over the same questions.
+    """A bootstrap over documents: the same draws for every mean over the same questions; groups:
+    [n], the document of each question."""
 
-    Args:
-        groups: [n], the document of each question.
-        seed: of the draws.
-    """
-
-    def __init__(self, groups: NDArray[np.int64], seed: int = 0) -> None:
+    def __init__(self, groups: Sequence[str] | NDArray) -> None:
         _, self._place = np.unique(groups, return_inverse=True)
         counts = np.bincount(self._place)
-        drawn = np.random.default_rng(seed).integers(0, len(counts), (RESAMPLES, len(counts)))
+        drawn = np.random.default_rng(0).integers(0, len(counts), (RESAMPLES, len(counts)))
         times = [np.bincount(row, minlength=len(counts)) for row in drawn]
         self._weights = np.array(times, dtype=np.float64)  # [RESAMPLES, documents]
         self._sizes = self._weights @ counts
@@ -177,10 +160,10 @@ class Resampled:
     def score_interval(self, values: Floats) -> tuple[float, float]:
         """The same of scores in [0, 1]; where all are 0 or all 1, resampling says nothing and it is
         Wilson's over the documents."""
-        if np.ptp(values) == 0 and values[0] in (0.0, 1.0):
-            documents = self._weights.shape[1]
-            return wilson(values[0] * documents, documents)
-        return self.interval(values)
+        if np.ptp(values) or values[0] not in (0.0, 1.0):
+            return self.interval(values)
+        reach = Z * Z / (self._weights.shape[1] + Z * Z)
+        return (1.0 - reach, 1.0) if values[0] else (0.0, reach)
 
 
 def _plain(text: str) -> str:
@@ -192,32 +175,11 @@ def _words(text: str) -> str:
     return re.sub(r"[^\w.%]+", " ", text.lower()).strip(" .%")
 
 
-def _similarity(a: str, b: str) -> float:
-    longer = max(len(a), len(b))
-    return 1.0 - edit_distance(a, b) / longer if longer else 1.0
-
-
-def _relaxed(answer: str, target: str) -> bool:
-    given, wanted = _number(answer), _number(target)
-    if given is not None and wanted:  # a target of zero leaves only the literal comparison
-        return abs(given - wanted) / abs(wanted) <= RELAXED_TOLERANCE
-    return answer.lower() == target.lower()
-
-
 def _number(text: str) -> float | None:
     """A plain number, or a percentage as a share; None for anything else."""
+    text = text.strip()
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         return None
     return value if np.isfinite(value) else None
-
-
-def _strip_punctuation(text: str) -> str:
-    """Marks beside a space, or anywhere in a text with "1,000", vanish; others become a space."""
-    grouped = re.search(r"\d,\d", text) is not None
-    out = text
-    for mark in _PUNCTUATION:
-        beside_space = f"{mark} " in text or f" {mark}" in text
-        out = out.replace(mark, "" if beside_space or grouped else " ")
-    return re.sub(r"\.(?!\d)", "", out)

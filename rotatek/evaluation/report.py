@@ -26,18 +26,17 @@ class Record(NamedTuple):
     """How one setting answered a split's first questions, or its later ones.
 
     Attributes:
-        model: its name.
         split: of the suite, or `EVERY` for all of them.
-        setting: its name; `UNCOMPRESSED` is what the others are paired with.
-        turn: "first" or "later" questions.
+        setting: `UNCOMPRESSED` is what the others are paired with.
+        turn: `FIRST` or `LATER` questions.
         questions: that were answered; pictures: they are about.
         score: the mean in [0, 1]; low, high: its 95 % interval, resampled by picture.
         difference: from the uncompressed cache on the same questions, with its own interval.
         same: share of answers that are the uncompressed cache's.
         bytes: mean share of an uncompressed cache's bytes.
         whole_tokens: mean of the visual tokens stored as they were.
-        kl, kl_median, kl_99: mean, median and 99th percentile over the answers where it was
-            measured, in nats; same_choices: mean share of equal likeliest tokens. NaN elsewhere.
+        kl, kl_median, kl_99: over the answers where it was measured, in nats; same_choices: mean
+            share of equal likeliest tokens. NaN elsewhere.
     """
 
     model: str
@@ -62,11 +61,7 @@ class Record(NamedTuple):
 
 
 def rows(path: Path) -> list[Record]:
-    """The records of a file of answers: all models, splits and settings, first and later turns.
-
-    Raises:
-        UserError: where it is no such file.
-    """
+    """The records of a file of answers: all models, splits and settings, first and later turns."""
     groups: dict[tuple[str, str, str], dict[str, list[Answer]]] = {}
     splits: dict[str, set[str]] = {}
     for one in read(path):
@@ -98,13 +93,13 @@ def _record(
     def resampled(some: Sequence[Answer]) -> Resampled:
         pictures = tuple(one.picture for one in some)
         if pictures not in draws:
-            draws[pictures] = Resampled(np.unique(pictures, return_inverse=True)[1])
+            draws[pictures] = Resampled(pictures)
         return draws[pictures]
 
     scores = np.array([one.score for one in answers])
     paired = [one for one in answers if one.question in whole]
     gaps = np.array([one.score - whole[one.question].score for one in paired])
-    difference = (float("nan"),) * 3
+    difference = (nan,) * 3
     if paired:
         difference = float(gaps.mean()), *resampled(paired).interval(gaps)
     kls = [one.kl for one in answers if one.kl is not None] or [nan]
@@ -132,9 +127,7 @@ def markdown(path: Path) -> str:
         mine = [one for one in records if one.model == model]
         settings = list(dict.fromkeys(one.setting for one in mine))
         named = {name for names in TABLES.values() for name in names}
-        asked = next(
-            one for one in mine if one.setting == settings[0] and one.split in _every(mine)
-        )
+        asked = next(o for o in mine if (o.setting, o.split) == (settings[0], _every(mine)))
         parts.append(
             f"# {model}\n\n{asked.pictures} pictures. Bytes are live, of each prompt for itself, "
             "text and bases counted, as a share of an uncompressed cache's. Later questions meet "
@@ -153,7 +146,7 @@ def markdown(path: Path) -> str:
 def table_of(records: Sequence[Record], settings: Iterable[str]) -> str:
     """One model's settings as a table in Markdown; values that there are not are left empty."""
     found = {(one.setting, one.split, one.turn): one for one in records}
-    every = _every(records)[0]
+    every = _every(records)
     splits = [name for name in dict.fromkeys(one.split for one in records) if name != EVERY]
     splits = splits if len(splits) > 1 else []
     lines = []
@@ -184,10 +177,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
-def _every(records: Sequence[Record]) -> list[str]:
+def _every(records: Sequence[Record]) -> str:
     """The split that has all questions."""
-    splits = list(dict.fromkeys(one.split for one in records))
-    return [EVERY] if EVERY in splits else splits
+    splits = [one.split for one in records]
+    return EVERY if EVERY in splits else splits[0]
 
 
 def _difference(one: Record) -> str:
@@ -228,7 +221,7 @@ def figure(records: Sequence[Record]) -> str:
 
 
 def _panel(records: Sequence[Record], model: str) -> str:
-    split = _every([one for one in records if one.model == model])[0]
+    split = _every([one for one in records if one.model == model])
     mine = [one for one in records if (one.model, one.split, one.turn) == (model, split, LATER)]
 
     def place(share: float, score: float) -> tuple[float, float]:

@@ -34,16 +34,8 @@ FORM: Final = (
 
 @dataclass(frozen=True)
 class Question:
-    """One question about a picture.
-
-    Args:
-        id: its picture and its number among the picture's questions, as `sign.webp#2`.
-        picture: its path from the suite's folder.
-        text: what is asked.
-        answers: those accepted.
-        metric: a key of `SCORES`.
-        category: of the answer; split: of the suite.
-    """
+    """One question about a picture, as its line has it. id: the picture, and the number among its
+    questions, as `sign.webp#2`; picture: its path from the suite's folder; metric: of `SCORES`."""
 
     id: str
     picture: str
@@ -132,11 +124,8 @@ class Suite:
 
 
 def _question(row: dict[str, Any]) -> Question:
-    """A line's question, whose id is still to be given.
-
-    Raises:
-        Exception: KeyError, TypeError or ValueError for what is none.
-    """
+    """A line's question, whose id is still to be given; KeyError, TypeError or ValueError for what
+    is none."""
     answers = row["answers"] if isinstance(row["answers"], list) else [row["answers"]]
     metric = row.get("metric", "exact_match")
     picture, *others = (row["image"], row.get("category", "all"), row.get("split", "all"))

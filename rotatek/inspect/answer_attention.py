@@ -27,9 +27,8 @@ READING = 2 / 3  # the share of the layers that come before those that read off 
 class AnswerAttention:
     """Attention over the visual tokens of one column.
 
-    Args:
-        cells: uint8 [S, visual_tokens], 255 where a row is largest; 0 where a token was dropped.
-        steps: [S] the number of the answer's token that each row led to.
+    cells: uint8 [S, visual_tokens], 255 where a row is largest, 0 where a token was dropped; steps:
+    [S] the number of the answer's token that each row led to.
     """
 
     cells: NDArray[np.uint8]
@@ -73,8 +72,8 @@ class AnswerAttentionRecorder:
 
         Args:
             cache: the column's.
-            visual: bool [L], which tokens of the first prompt are visual.
-            kept: bool [visual tokens], those that its pruner kept, or None where it kept all.
+            visual: bool [L], of the first prompt.
+            kept: bool [visual tokens], or None where its pruner kept all.
         """
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
@@ -92,7 +91,8 @@ class AnswerAttentionRecorder:
                 seen = weights(torch.stack(rows[:whole], 1), *found, steps, token)
                 if getattr(key_layers(cache)[layer], "span", None) is not None:
                     seen = seen[:, ::-1]  # there the newest come first
-                mass[:, _tokens(seen.shape[1], total, kept)] += seen
+                pruned = kept is not None and seen.shape[1] == int(kept.sum())
+                mass[:, kept if pruned else slice(0, seen.shape[1])] += seen
         top = np.maximum(mass.max(axis=1, keepdims=True), 1e-30)
         return AnswerAttention(np.round(255 * mass / top).astype(np.uint8), tuple(steps))
 
@@ -139,9 +139,8 @@ def weights(
     heads, d = text.keys.shape[1], text.keys.shape[3]
     query = queries.float().view(1, heads, -1, len(steps), d)
     numbers = opened(visual)
-    keys = numbers.keys
     projected, bias = project_query(query, numbers)
-    seen = projected @ keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
+    seen = projected @ numbers.keys[:1].float().transpose(-1, -2)[:, :, None]  # [1, Hkv, G, S, N]
     seen = seen if bias is None else seen + bias
     others = query @ text.keys[:1].float().transpose(-1, -2)[:, :, None]
     place = torch.arange(text.keys.shape[2], device=others.device)
@@ -153,10 +152,3 @@ def weights(
     if visual.lengths is not None:
         weights = weights[..., : int(visual.lengths[0])]
     return weights.mean((0, 1, 2)).cpu().numpy()
-
-
-def _tokens(count: int, total: int, kept: NDArray[np.bool_] | None) -> NDArray[np.int64] | slice:
-    """Which of all visual tokens a layer's `count` rows are."""
-    if kept is not None and count == int(kept.sum()) and count < total:
-        return np.flatnonzero(kept)
-    return slice(0, count)

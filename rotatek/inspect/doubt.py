@@ -30,8 +30,8 @@ def doubt(
     Args:
         model: by its name on offer.
         answer: its text.
-        confidence: the geometric mean of the probabilities of its tokens; None where it has none.
-        is_of_photo: whether a picture that was asked about is a photograph; called where it counts.
+        confidence: the geometric mean of its tokens' probabilities; None where it has none.
+        is_of_photo: whether a picture that was asked about is one; called where it counts.
         shown: whether there was a picture.
     """
     if model not in SURE or confidence is None:
@@ -50,13 +50,12 @@ def doubted(model: str, confidence: float) -> bool:
 
 def any_photo(pictures: Iterable[Image.Image | np.ndarray]) -> bool:
     """Whether one of some RGB pictures is a photograph: no few colours hold most of it."""
-    return any(map(_is_photo, pictures))
-
-
-def _is_photo(picture: Image.Image | np.ndarray) -> bool:
-    image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture.copy()
-    image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
-    steps = (np.asarray(image) // (256 // STEPS)).astype(np.int64)
-    colour = (steps[..., 0] * STEPS + steps[..., 1]) * STEPS + steps[..., 2]
-    counts = np.sort(np.bincount(colour.ravel()))[::-1]
-    return float(counts[:COMMON].sum()) < PHOTO * colour.size
+    for picture in pictures:
+        image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture.copy()
+        image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
+        steps = (np.asarray(image) // (256 // STEPS)).astype(np.int64)
+        colour = (steps[..., 0] * STEPS + steps[..., 1]) * STEPS + steps[..., 2]
+        counts = np.sort(np.bincount(colour.ravel()))[::-1]
+        if float(counts[:COMMON].sum()) < PHOTO * colour.size:
+            return True
+    return False

@@ -63,12 +63,6 @@ class Trace:
         """Key heads of one layer: in Gemma 4 full layers may have fewer than others."""
         return self.layers[layer].keys.shape[0]
 
-    @property
-    def nbytes(self) -> int:
-        """The trace's bytes."""
-        parts = [vars(layer).values() for layer in self.layers]
-        return sum(p.nbytes for part in parts for p in part if isinstance(p, np.ndarray))
-
     def head(self, layer: int, head: int) -> HeadStates:
         """One Key head's ingredients, as the methods' own functions take them."""
         trace = self.layers[layer]
@@ -80,16 +74,8 @@ class Trace:
         )
 
     def query(self, layer: int, head: int, step: int) -> Tensor:
-        """The queries that chose one token of the answer.
-
-        Args:
-            layer: index from 0.
-            head: Key head; its group of query heads is meant.
-            step: index into `steps`.
-
-        Returns:
-            [G, d] float32.
-        """
+        """The queries [G, d] of a Key head's group that chose one token of the answer; step: index
+        into `steps`."""
         trace = self.layers[layer]
         if self.steps[step] == 0:  # the prompt's last row
             return torch.from_numpy(_group(trace, trace.queries, head)[:, -1])
@@ -98,7 +84,7 @@ class Trace:
 
 
 def _group(trace: LayerTrace, queries: NDArray, head: int) -> Floats:
-    """Rows of queries [Hq, ...] that read one kv head, float32."""
+    """Rows of queries [Hq, ...] that read one Key head."""
     size = trace.queries.shape[0] // trace.keys.shape[0]
     return queries[head * size : (head + 1) * size].astype(np.float32)
 
@@ -107,11 +93,8 @@ def _group(trace: LayerTrace, queries: NDArray, head: int) -> Floats:
 class AnswerRows:
     """The queries of an answer's tokens: every token's; of a longer answer every second, fourth...
 
-    Attributes:
-        steps: numbers of the recorded tokens; 0 is the one that the prompt's last row chose.
-        rows: by layer, float16 [Hq, d] of each of them.
-        token: the number of the latest token.
-        stride: between recorded tokens.
+    steps: numbers of the recorded tokens; rows: by layer, float16 [Hq, d] of each; token: the
+    latest one's number.
     """
 
     steps: list[int] = field(default_factory=list)
@@ -151,17 +134,15 @@ class TraceRecorder:
         token = torch.arange(0, count, step)
         mean, covariance = rotation.centred_covariance(states.keys[:1], states.lengths[:1])
         queries = states.queries[0][:, states.window_alive[0]]
-        self.layers.append(
-            LayerTrace(
-                keys=_numpy(states.keys[0, :, token.to(states.keys.device)], torch.float16),
-                token=token.to(torch.int32).numpy(),
-                mean=_numpy(mean[0]),
-                covariance=_numpy(covariance[0]),
-                queries=_numpy(queries, torch.float16),
-                count=count,
-                answer=np.zeros((0, *states.queries.shape[1::2]), dtype=np.float16),
-            )
-        )
+        self.layers.append(LayerTrace(
+            keys=_numpy(states.keys[0, :, token.to(states.keys.device)], torch.float16),
+            token=token.to(torch.int32).numpy(),
+            mean=_numpy(mean[0]),
+            covariance=_numpy(covariance[0]),
+            queries=_numpy(queries, torch.float16),
+            count=count,
+            answer=np.zeros((0, *states.queries.shape[1::2]), dtype=np.float16),
+        ))  # fmt: skip
 
     def finish(
         self,
@@ -173,11 +154,9 @@ class TraceRecorder:
         """Close the record and make the trace of it.
 
         Args:
-            grids: rows and columns of each image's visual tokens.
-            visual_tokens: of the whole prompt, before any pruning.
+            grids, visual_tokens: as a `Trace`'s.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
-            asked: the queries of the answer in every layer, the prompt's last row first; None where
-                they were not recorded.
+            asked: the queries of the answer in every layer; None where they were not recorded.
         """
         rows = [[] if asked is None else asked.rows[layer] for layer in range(len(self.layers))]
         whole = max(1, min(map(len, rows)))  # a stopped answer may end inside a step

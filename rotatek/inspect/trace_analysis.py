@@ -1,7 +1,6 @@
 """The data of the figures of a trace: the methods' own functions, run on its ingredients.
 
-Symbols: n traced tokens, d channels, k stored ones, G query heads that read a Key head. `energies`
-are those of `spectra`.
+n traced tokens, d channels, k stored ones, G query heads of a Key head; energies of `spectra`.
 """
 
 from collections.abc import Mapping
@@ -19,12 +18,11 @@ BEYOND: Final = -1.0  # where a layer has fewer heads than another, or its heads
 
 
 class AttentionView(NamedTuple):
-    """The attention of one query. Over n traced tokens, means over the group's query heads.
+    """The attention of one query over n traced tokens, means over the group's query heads.
 
     exact: scores before softmax [n], from full Keys; approximate: the same from compressed Keys;
-    attention: softmax [n] of `exact` over the traced tokens; compressed: softmax [n] of
-    `approximate`; score_error: L2 of the difference over L2 of the exact scores' variation between
-    tokens.
+    attention, compressed: their softmax [n]; score_error: L2 of the difference over L2 of the exact
+    scores' variation between tokens.
     """
 
     exact: Floats
@@ -35,12 +33,9 @@ class AttentionView(NamedTuple):
 
 
 class HeadView(NamedTuple):
-    """One kv head under a method that rotates.
-
-    raw: |K| [n, d] as the model makes them; rotated: |K| [n, d] after the full rotation, channels
-    by falling energy; spectrum: [d] eigenvalues as shares; tokens: visual ones that the rows stand
-    for.
-    """
+    """One Key head under a method that rotates. raw: |K| [n, d] as the model makes them; rotated:
+    the same after the full rotation, channels by falling energy; spectrum: [d] eigenvalues as
+    shares; tokens: visual ones that the rows stand for."""
 
     raw: Floats
     rotated: Floats
@@ -49,11 +44,8 @@ class HeadView(NamedTuple):
 
 
 def compared(*own: ChannelMethod) -> dict[str, ChannelMethod]:
-    """Every registered method that leaves channels out, by name, in the order of the registry.
-
-    Args:
-        own: methods whose options are used as given; the others have their defaults.
-    """
+    """Every registered method that leaves channels out, by name, in the order of the registry. own:
+    methods whose options are used as given; the others have their defaults."""
     every = {name: kind() for name, kind in CHANNELS.items()} | {one.name: one for one in own}
     return {name: one for name, one in every.items() if one.drops_channels}
 

@@ -460,9 +460,9 @@ SCORED: list[tuple[Callable[[str, list[str]], float], str, list[str], float]] = 
     (metrics.vqa_accuracy, "two", ["2"] * 10, 1.0),
     (metrics.vqa_accuracy, "stop", ["stop"] * 3 + ["go"] * 7, (3 * (2 / 3) + 7) / 10),
     (metrics.transcription_accuracy, "abd", ["xyz", "abc"], 2 / 3),
-    (metrics.error_rate, "# Title\n\nabc", ["# Title abc"], 0.0),
-    (metrics.error_rate, "", ["abc"], 1.0),
-    (metrics.error_rate, "abcabcabc", ["abc"], 2.0),
+    (metrics.transcription_accuracy, "# Title\n\nabc", ["# Title abc"], 1.0),
+    (metrics.transcription_accuracy, "", ["abc"], 0.0),
+    (metrics.transcription_accuracy, "abcabcabc", ["abc"], 0.0),
 ]
 
 
@@ -473,11 +473,11 @@ def test_scores_are_those_of_the_definitions(
     assert metric(answer, accepted) == pytest.approx(score)
 
 
-def test_wilson() -> None:
-    # Newcombe 1998, table I: 81 of 263 and 0 of 20.
-    assert metrics.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
-    assert metrics.wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-    assert metrics.wilson(0, 0) == (0.0, 1.0)
+def test_where_all_answers_are_alike_the_interval_is_wilsons() -> None:
+    """Newcombe 1998, table I: 0 of 20, a document counting once."""
+    draws = metrics.Resampled(np.repeat(np.arange(20), 3))
+    assert draws.score_interval(np.zeros(60)) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert draws.score_interval(np.ones(60)) == pytest.approx((0.8389, 1.0), abs=1e-4)
 
 
 def test_interval_covers_the_truth() -> None:
@@ -485,9 +485,9 @@ def test_interval_covers_the_truth() -> None:
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(100), 3)
     covered = 0
-    for trial in range(200):
+    for _ in range(200):
         documents = rng.beta(4, 2, 100)  # mean 2/3
         values = (rng.random(300) < documents[groups]).astype(float)
-        low, high = metrics.Resampled(groups, trial).score_interval(values)
+        low, high = metrics.Resampled(groups).score_interval(values)
         covered += low <= 2 / 3 <= high
     assert 180 <= covered <= 199

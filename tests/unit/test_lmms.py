@@ -86,7 +86,9 @@ def test_answers_are_the_engines(
         request = make_request(doc["image"], doc["question"], 5, sampling=drawn)
         events = list(engine.answer(request, model.settings))
         assert [e.answer for e in events if isinstance(e, Finished)] == [text]
-    assert plugin.model.cut(" 42\n\nASSISTANT: more", ["ASSISTANT:", "\n\n"]) == "42"
+    ends = [" ", said[0][-1]]  # a stop string says something
+    cut, *_ = model.generate_until(instances(model, docs, until=ends, **own))
+    assert ends[1] not in cut and said[0].startswith(cut)
 
 
 def test_what_is_not_supported_is_refused(plugin: types.SimpleNamespace, picture: Any) -> None:
