@@ -1,5 +1,7 @@
-"""Small inputs from private generators, for self-tests, tests and benchmarks."""
+"""Small inputs from private generators: of self-tests, tests and benchmarks, and the start of every
+subspace iteration."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -9,17 +11,16 @@ from .planes import Planes, granules, pack
 from .reference import Narrow, Packed, Text, Window
 
 
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
+def start_basis(d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The start [d, k] of every iteration; a constant, copied to a device once."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device, dtype)
+
+
 def sample(device: torch.device, dtype: torch.dtype, k: int) -> tuple[Tensor, Narrow, Text]:
-    """A small ragged case from a private generator: two samples, eight query heads, d = 128.
-
-    Args:
-        device: where its tensors are.
-        dtype: of all numbers.
-        k: stored Key channels.
-
-    Returns:
-        q, visual and text, as `kernels.reference.attend_reference` takes them.
-    """
+    """q, visual of k Key channels, and text: two ragged samples, eight query heads, d = 128."""
     B, Hkv, G, N, M, d = 2, 2, 4, 300, 40, 128
     generator = torch.Generator().manual_seed(0)
 
@@ -64,7 +65,7 @@ def sample_packed(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Pac
 
 
 def sample_window(device: torch.device, dtype: torch.dtype) -> Window:
-    """A small ragged case from a private generator: two samples, four query heads, d = 128."""
+    """Two ragged samples, four query heads, d = 128."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
@@ -80,7 +81,7 @@ def sample_window(device: torch.device, dtype: torch.dtype) -> Window:
 
 
 def sample_elementwise(work: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, ...]:
-    """Small arguments of one of `kernels.elementwise_reference.PLAIN`, from a private generator."""
+    """Arguments of one of `kernels.elementwise_reference.PLAIN`."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

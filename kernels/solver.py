@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .plan import padded
+from .samples import start_basis
 
 TINY = 1e-30
 MOST_PRODUCTS = 8
@@ -25,7 +26,7 @@ DEPENDENT = 1e-6  # squared sine under which a column counts as dependent on tho
 ROUGH = tl.constexpr(0.01)  # the same, of a result that one Newton step brings to rounding
 CONVERGED = tl.constexpr(0.05)  # converged: the energy left out fell by less than this share of it
 RESOLVED = tl.constexpr(1e-4)  # of the trace: the least energy left out that float32 resolves
-SEED = 0
+CHUNK = 32  # columns of C read at a time; 0 holds all of it
 PREC = tl.constexpr("tf32x3")  # rounding by masks of our own was slower: .28 for .18 ms
 
 
@@ -221,51 +222,28 @@ def subspace_kernel(
     tl.store(p_tile, _polish(b_v), mask=m_v)
 
 
-def start_basis(d: int, k: int, device: torch.device) -> Tensor:
-    """The private, seeded start [d, k] of every iteration, the one `rotatek.methods.rotation`
-    draws."""
-    generator = torch.Generator().manual_seed(SEED)
-    return torch.randn(d, k, dtype=torch.float64, generator=generator).float().to(device)
-
-
 def subspace(
-    covariance: Tensor,
-    k: int,
-    iterations: int = 5,
-    sigma: Tensor | None = None,
-    start: Tensor | None = None,
-    chunk: int = 32,
-    warps: int | None = None,
+    covariance: Tensor, k: int, iterations: int = 5, sigma: Tensor | None = None
 ) -> Tensor:
-    """Orthonormal basis R of the top k directions of C, or of (sigma sigma^T) * C.
-
-    A matrix that is zero or not finite gets some orthonormal basis.
+    """Orthonormal basis R [..., d, k] float32 of the top k directions of C, or of
+    (sigma sigma^T) * C. A matrix that is zero or not finite gets some orthonormal basis.
 
     Args:
         covariance: [..., d, d] float32, d <= 128 for speed.
         k: columns.
         iterations: at most; the last is skipped where it would change little.
         sigma: [..., d].
-        start: [d, k] float32, to be passed in when a CUDA graph is captured (`start_basis` copies
-            from the host).
-        chunk: columns of C read at a time, 0 to hold all.
-        warps: of each program; 4 or 8 by size if None.
-
-    Returns:
-        [..., d, k] float32.
     """
     d = covariance.shape[-1]
     matrices = covariance.float().reshape(-1, d, d).contiguous()
     if sigma is not None:
         sigma = sigma.float().reshape(-1, d).contiguous()
-    if start is None:
-        start = start_basis(d, k, covariance.device)
     out = torch.empty(*covariance.shape[:-1], k, device=covariance.device)
     scratch = torch.empty(matrices.shape[0] * k * d, device=covariance.device)
+    start = start_basis(d, k, covariance.device)
     subspace_kernel[matrices.shape[0],](
-        matrices, sigma, start.contiguous(), scratch, out, k, iterations,
+        matrices, sigma, start, scratch, out, k, iterations,
         D=d, DP=padded(d), KP=padded(k), MOST=float(MOST_PRODUCTS), GROWTH=GROWTH, TINY_=TINY,
-        TOL_=DEPENDENT, CHUNK=chunk,
-        num_warps=warps or (4 if d <= 128 and k <= 32 else 8),
+        TOL_=DEPENDENT, CHUNK=CHUNK, num_warps=4 if d <= 128 and k <= 32 else 8,
     )  # fmt: skip
     return out

@@ -8,7 +8,6 @@ stated below.
 """
 
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kernels.dispatch import solve
+from kernels.samples import start_basis
 from rotatek.errors import CalibrationUnusable
 
 LOGIT_FLOOR = 0.5  # of the median, in logits: the next queries may use what the window's do not
@@ -26,7 +26,6 @@ BLOCK = 32  # columns of `ordered_basis` that are found at once
 BLOCK_ITERATIONS = 4  # of each of its blocks
 BLOCK_RIDGE = 1e-3  # of the mean eigenvalue, so that the remainder stays above rounding
 RIDGE = 1e-6  # of the mean eigenvalue; shifts eigenvalues, never eigenvectors
-SEED = 0
 NARROW = 256  # columns of a matrix that one thread solves
 PRINTED_RIDGE: Final = 1e-4  # epsilon, which the paper does not give: 1e-6 fails on trained Keys
 
@@ -58,20 +57,15 @@ def query_weights(
     mean_one: bool = False,
     floor: float = SIGMA_FLOOR,
 ) -> Tensor:
-    """The weight of each channel's variation: the L2 norm of its queries.
-
-    The norm runs over all G x W queries that read the head (the natural reading of the paper for
-    grouped heads), floored at a share of its median.
+    """sigma [B, Hkv, d] float32, the weight of each channel's variation: the norm of all G x W
+    queries that read the head (the natural reading of the paper for grouped heads).
 
     Args:
         queries: [B, Hq, W, d], the window's.
         kv_heads: Hkv.
         valid: [B, W] bool, the queries that are real; None where all are.
         mean_one: divide by the mean over a head's channels.
-        floor: the least weight, as a share of the median.
-
-    Returns:
-        sigma [B, Hkv, d] float32.
+        floor: the least weight, as a share of the head's median.
     """
     tiny = torch.finfo(torch.float32).tiny ** 0.5
     done = solve("weigh", queries, kv_heads, valid, floor, tiny, mean_one)
@@ -88,20 +82,12 @@ def query_weights(
 
 
 def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -> Tensor:
-    """Weight of a Key channel's error in a logit: the root mean square of its queries.
+    """S [B, Hkv, d] float32, a Key channel's weight in a logit: its queries' root mean square.
 
     Over window and group, and over sqrt(d), so that (S x) . (S x) of an error x of a Key is the
     variance of the logit's error: comparable between heads and layers, whatever the scale of their
     Keys. Floored at half the median: a channel that the few last queries leave out may be the next
-    one's, and its inverse stays small.
-
-    Args:
-        queries: [B, Hq, W, d], the window's.
-        kv_heads: Hkv.
-        valid: [B, W] bool, the queries that are no padding; None where all are.
-
-    Returns:
-        S [B, Hkv, d] float32.
+    one's, and its inverse stays small. Arguments as of `query_weights`.
     """
     sigma = query_weights(queries, kv_heads, valid, floor=LOGIT_FLOOR)
     numbers = queries.shape[1] // kv_heads * queries.shape[3]  # of a row, over sqrt(d)
@@ -111,15 +97,8 @@ def logit_weights(queries: Tensor, kv_heads: int, valid: Tensor | None = None) -
 
 
 def weighted_moments(states: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, in the states' own type, and covariance around it, of weighted tokens.
-
-    Args:
-        states: [B, Hkv, N, d].
-        shares: [B, 1, N] weight of each token, of sum one (zero for padding).
-
-    Returns:
-        mean [B, Hkv, d], and C = sum_n share_n (x_n - mean) (x_n - mean)^T [B, Hkv, d, d] float32.
-    """
+    """Mean [B, Hkv, d], in the states' own type, and C = sum_n share_n (x_n - mean) (x_n - mean)^T
+    [B, Hkv, d, d] float32; shares: [B, 1, N], of sum one, zero for padding."""
     done = solve("covariance", states, None, shares[:, 0], states.dtype)
     if done is not None:
         return done
@@ -137,30 +116,14 @@ def weighted(covariance: Tensor, sigma: Tensor | None) -> Tensor:
 
 
 def project(states: Tensor, mean: Tensor, basis: Tensor, lengths: Tensor) -> Tensor:
-    """The coordinates of centred Keys or Values in a basis: (states - mean) F.
-
-    Args:
-        states: [B, Hkv, N, d].
-        mean: [B, Hkv, d].
-        basis: F [B, Hkv, d, k].
-        lengths: [B] valid tokens.
-
-    Returns:
-        [B, Hkv, N, k] in the states' dtype; rows beyond a length are undefined.
-    """
+    """(states - mean) F of a basis F [B, Hkv, d, k]: [B, Hkv, N, k] in the states' dtype; rows
+    beyond a length are undefined."""
     done = solve("project", states, mean, basis)
     if done is not None:
         return done
     centred = (states.float() - mean[:, :, None]) @ basis
     alive = token_mask(lengths, states.shape[2])[:, None, :, None]
     return centred.masked_fill(~alive, 0.0).to(states.dtype)
-
-
-def captured_energy(covariance: Tensor, basis: Tensor) -> Tensor:
-    """Share of C's trace inside the basis [...]: tr(R^T C R) / tr(C); 1 where C is zero."""
-    inside = ((covariance @ basis) * basis).sum((-1, -2))
-    total = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return torch.where(total > 0, inside / total, 1.0)
 
 
 def metric_root(metric: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,16 +147,6 @@ def _normalised(covariance: Tensor, dtype: torch.dtype = torch.float64) -> Tenso
     return (covariance + covariance.transpose(-1, -2)).div_(2)
 
 
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # a tensor for every later call
-def private_start(
-    d: int, k: int, device: torch.device, dtype: torch.dtype = torch.float64
-) -> Tensor:
-    """The private, seeded start [d, k] of every iteration; a constant, copied to a device once."""
-    generator = torch.Generator().manual_seed(SEED)
-    return torch.randn(d, k, dtype=torch.float64, generator=generator).to(device, dtype)
-
-
 def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
     """One Cholesky-QR pass in float64; `shift` is relative to the Gram matrix's trace."""
     gram = basis.transpose(-1, -2) @ basis
@@ -203,44 +156,33 @@ def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
     return torch.linalg.solve_triangular(factor.transpose(-1, -2), basis, upper=True, left=False)
 
 
-def subspace_basis(covariance: Tensor, k: int, iterations: int = ITERATIONS) -> Tensor:
-    """Orthonormal top-k basis by subspace iteration, fixed shapes, no host sync.
+def subspace_basis(covariance: Tensor, k: int) -> Tensor:
+    """Orthonormal top-k basis [..., d, k] float32 of C [..., d, d], by subspace iteration, fixed
+    shapes, no host sync; columns only roughly ordered: no slice of them is a basis of fewer.
 
     The paper's shifted Cholesky-QR alone does not return orthonormal columns, and fails outright
     once lambda_1 / lambda_k passes about 1e3. Here C is shifted by a ridge (its eigenvectors stay),
     Gram matrices are float64, and two plain passes follow the shifted ones (shifted Cholesky-QR-3:
     Fukaya et al., SIAM J. Sci. Comput. 2020). T = 5 leaves a flat spectrum up to 6 % short of
     eigh's energy, so two steps of C^8 follow where they gain: safe there, refused on steep spectra.
-
-    Args:
-        covariance: C [..., d, d].
-        k: columns.
-        iterations: T of the paper.
-
-    Returns:
-        [..., d, k] float32, columns only roughly ordered: no slice of them is a basis of fewer.
     """
     d = covariance.shape[-1]
     ridge = RIDGE / d * torch.eye(d, dtype=torch.float64, device=covariance.device)
     operator = _normalised(covariance) + ridge
-    start = private_start(d, k, covariance.device)
+    start = start_basis(d, k, covariance.device, torch.float64)
     basis = start.expand(*covariance.shape[:-2], d, k)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         basis = _cholesky_qr(operator @ basis, shift=1e-15)
     basis = _cholesky_qr(_cholesky_qr(basis, shift=0.0), shift=0.0)
     power = torch.linalg.matrix_power(operator, 8)
+    eye = torch.eye(k, dtype=torch.float64, device=covariance.device)
     for _ in range(2):
         trial = _cholesky_qr(_cholesky_qr(power @ basis, shift=0.0), shift=0.0)
-        basis = torch.where(_better(operator, trial, basis), trial, basis)
+        slip = (trial.mT @ trial - eye).abs().amax((-1, -2))
+        new, old = (((operator @ each) * each).sum((-1, -2)) for each in (trial, basis))
+        better = (slip < 1e-9) & (new > old)  # NaN never is
+        basis = torch.where(better[..., None, None], trial, basis)
     return basis.float()
-
-
-def _better(operator: Tensor, trial: Tensor, basis: Tensor) -> Tensor:
-    """Whether an orthonormal trial basis has more energy: [..., 1, 1] bool; NaN never wins."""
-    eye = torch.eye(trial.shape[-1], dtype=trial.dtype, device=trial.device)
-    slip = (trial.transpose(-1, -2) @ trial - eye).abs().amax((-1, -2))
-    gain = captured_energy(operator, trial) > captured_energy(operator, basis)
-    return ((slip < 1e-9) & gain)[..., None, None]
 
 
 def full_basis(
@@ -259,11 +201,8 @@ def full_basis(
 
 
 def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of matrices on the CPU, narrow ones by one thread.
-
-    Matrix by matrix, a second thread has nothing to gain there, and waits for a core that other
-    processes keep busy: 40 of 128 by two threads took 209 ms beside three processes, by one 16.
-    """
+    """On the CPU, narrow matrices by one thread: a second one has nothing to gain there, and waits
+    for a core that other processes keep busy (40 of 128: 209 ms beside three processes, or 16)."""
     threads = torch.get_num_threads()
     if threads == 1 or matrices.shape[-1] > NARROW:
         return torch.linalg.eigh(matrices)
@@ -275,20 +214,14 @@ def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Axes by falling energy, for quantisation along them, and those energies.
+    """The k axes [..., d, k] of C [..., d, d] by falling energy, for quantisation along them, and
+    those energies [..., k].
 
     On a GPU, `BLOCK` columns after the other, each block from the remainder of earlier ones: the
     solver takes a fifth of the time for 32 columns that it takes for 64. Columns of a block are not
     exact eigenvectors, so quantisation errors are a few thousandths larger; they are orthonormal to
     rounding. Nothing waits for the device. Elsewhere all eigenvectors in float32: a third faster,
     and what that misses, a millionth of the largest energy, is below the error of 8 bits.
-
-    Args:
-        covariance: C [..., d, d].
-        k: columns.
-
-    Returns:
-        The basis [..., d, k] and its energies [..., k], falling.
     """
     finite = covariance.abs().amax((-2, -1), keepdim=True) < float("inf")
     covariance = torch.where(finite, covariance, 0.0)
@@ -298,7 +231,11 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
     basis = covariance[..., :0]
     while basis.shape[-1] < k:
         width = min(BLOCK, k - basis.shape[-1])
-        found = _block(left, width)
+        found = solve("subspace", left, width, BLOCK_ITERATIONS)
+        if (
+            found is None and left.is_cuda
+        ):  # heads too wide for it: eigh takes 17 ms a matrix of 512
+            found = subspace_basis(left, width)
         if found is None:
             basis, energy = full_basis(covariance, dtype=torch.float32)
             return basis[..., :k], energy[..., :k]
@@ -306,28 +243,14 @@ def ordered_basis(covariance: Tensor, k: int) -> tuple[Tensor, Tensor]:
             found = _plus(found, basis, basis.mT @ found, -1)
         basis = torch.cat([basis, found], -1) if basis.shape[-1] else found
         if basis.shape[-1] < k:
-            left = _without(left, found)
+            product = left @ found  # of (I - B B^T) C (I - B B^T), symmetric
+            half = _plus(product, found, found.mT @ product, -0.5)
+            left = _plus(_plus(left, half, found.mT, -1), found, half.mT, -1)
     for _ in range(2):  # Newton: a slip e becomes 3/4 e^2
         basis = _plus(basis, basis, basis.mT @ basis, -0.5, 1.5)
     energy = ((covariance @ basis) * basis).sum(-2).clamp(min=0)
     energy, order = energy.sort(dim=-1, descending=True)
     return basis.gather(-1, order[..., None, :].expand_as(basis)), energy
-
-
-def _block(covariance: Tensor, width: int) -> Tensor | None:
-    """The first columns [..., d, width] of a remainder, where a GPU finds them: heads that are too
-    wide for the kernel by plain iteration, as eigh on the host takes 17 ms a matrix of 512."""
-    d, device = covariance.shape[-1], covariance.device
-    start = private_start(d, width, device, torch.float32)
-    found: Tensor | None = solve("subspace", covariance, width, BLOCK_ITERATIONS, None, start)
-    return subspace_basis(covariance, width) if found is None and covariance.is_cuda else found
-
-
-def _without(covariance: Tensor, basis: Tensor) -> Tensor:
-    """(I - B B^T) C (I - B B^T), symmetric."""
-    product = covariance @ basis
-    half = _plus(product, basis, basis.mT @ product, -0.5)
-    return _plus(_plus(covariance, half, basis.mT, -1), basis, half.mT, -1)
 
 
 def _plus(first: Tensor, left: Tensor, right: Tensor, share: float, own: float = 1.0) -> Tensor:
@@ -337,45 +260,29 @@ def _plus(first: Tensor, left: Tensor, right: Tensor, share: float, own: float =
 
 
 def top_basis(covariance: Tensor, k: int, sigma: Tensor | None = None) -> Tensor:
-    """R_k, the k directions of most energy [..., d, k], by T = 5 steps of subspace iteration.
-
-    Args:
-        covariance: C [..., d, d].
-        k: columns, fewer than d.
-        sigma: [..., d]; with it the basis is that of (sigma sigma^T) * C.
-    """
-    start = private_start(covariance.shape[-1], k, covariance.device, torch.float32)
-    done = solve("subspace", covariance, k, ITERATIONS, sigma, start)
+    """R_k, the k < d directions of most energy [..., d, k] of C or of (sigma sigma^T) * C, by T = 5
+    steps of subspace iteration."""
+    done = solve("subspace", covariance, k, ITERATIONS, sigma)
     return subspace_basis(weighted(covariance, sigma), k) if done is None else done
 
 
-def printed_basis(
-    covariance: Tensor, k: int, iterations: int = ITERATIONS, ridge: float = PRINTED_RIDGE
-) -> Tensor:
-    """R_k by T steps of V <- C V, G = V^T V, L = Cholesky(G + ridge tr(G) / k), V <- V L^-T.
+def printed_basis(covariance: Tensor, k: int) -> Tensor:
+    """R_k [..., d, k] float32 of C_q by T steps of V <- C V, G = V^T V,
+    L = Cholesky(G + epsilon tr(G) / k), V <- V L^-T.
 
-    The subject of an ablation: its columns are not orthonormal, and a factorisation may fail. In
-    float32. A step whose factorisation fails is skipped; the paper does not cover this case. A
-    matrix of zeros keeps its random start.
-
-    Args:
-        covariance: C_q [..., d, d].
-        k: columns.
-        iterations: T.
-        ridge: epsilon.
-
-    Returns:
-        [..., d, k] float32, in general not orthonormal.
+    The subject of an ablation: its columns are not orthonormal, and a factorisation may fail. A
+    step whose factorisation fails is skipped; the paper does not cover this case. A matrix of zeros
+    keeps its random start.
     """
     covariance = covariance.float()
     d = covariance.shape[-1]
-    start = private_start(d, k, covariance.device, torch.float32)
+    start = start_basis(d, k, covariance.device)
     basis = start.expand(*covariance.shape[:-2], d, k)
     eye = torch.eye(k, device=covariance.device)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         moved = covariance @ basis
         gram = moved.mT @ moved
-        shift = ridge * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] / k
+        shift = PRINTED_RIDGE * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] / k
         factor, _ = torch.linalg.cholesky_ex(gram + shift * eye, check_errors=False)
         step = torch.linalg.solve_triangular(factor.mT, moved, upper=True, left=False)
         good = step.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
