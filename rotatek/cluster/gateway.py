@@ -85,12 +85,7 @@ class HomeRouter(RequestRouter):
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Ranks of replicas, the preferred first.
-
-        Args:
-            candidate_replicas: the running ones.
-            pending_request: the request to route.
-        """
+        """Ranks of replicas, the preferred first."""
         home = "" if pending_request is None else pending_request.metadata.session_id
         kept = [one for one in candidate_replicas if one.replica_id.unique_id == home]
         others = random.sample(candidate_replicas, min(2, len(candidate_replicas)))

@@ -16,18 +16,18 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 import torch
-from PIL.Image import Image
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from rotatek.bridge.attention import StopFlag
 from rotatek.cache.measures import ByteCount
-from rotatek.cluster.replica import Job, KeptConversation, RemoteRequest, Started
+from rotatek.cluster.replica import Job, KeptConversation, Started
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Finished, Health, Prefilled, Restarted, Token
 from rotatek.errors import ELSEWHERE, AnswerBroken, ConversationGone, ConversationOver, Restarting
+from rotatek.inputs.messages import Message
 from rotatek.inputs.request import Limits, Request, clean_question, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inputs.token_grid import scaled_size
@@ -55,50 +55,22 @@ class RemoteSwitch(threading.Event):
             self.tell()
 
 
-class RemoteModel:
-    """The parts of a model that the page needs, without its weights.
-
-    Args:
-        handle: of its replicas.
-        device: where they compute.
-    """
-
-    takes_tools = False  # it has no template here
-    low_pixels = 256 * 28**2  # 256 visual tokens of Qwen2.5-VL, whatever the model
-
-    def __init__(self, handle: DeploymentHandle, device: str) -> None:
-        self._handle, self.device = handle, torch.device(device)
-
-    def context(self, limit: int | None = None) -> int | None:
-        """As far as a front knows: `limit`."""
-        return limit
-
-    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """As of `VisionLanguageModel`."""
-        return scaled_size(width, height, least, most)
-
-    def preprocess(self, images: tuple[Image, ...]) -> SimpleNamespace:
-        """counts: the visual tokens of each picture."""
-        counts = self._handle.visual_tokens.remote(images).result()
-        return SimpleNamespace(counts=counts)
-
-
 @dataclass
 class RemoteConversation:
     """A conversation whose caches are on a replica; takes a column's place in a `Conversation`.
 
     Args:
-        engine: the engine of the replicas.
+        handle: of the replicas.
         columns: settings by name.
         request: the first question; pictures and text are what lost caches are made from again.
         past: the questions after it.
         home: the replica's id.
     """
 
-    engine: "RemoteEngine"
+    handle: DeploymentHandle
     columns: Mapping[str, Settings]
     request: Request
-    past: tuple[RemoteRequest, ...] = ()
+    past: tuple[Request, ...] = ()
     home: str = ""
     kv_bytes: int = 0
     key: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -113,7 +85,7 @@ class RemoteConversation:
 
     def close(self) -> None:
         """Let the replica free them."""
-        self.engine.drop(self)
+        self.handle.options(session_id=self.home).drop.remote(self.key)
 
 
 class RemoteEngine(Engine):
@@ -128,8 +100,15 @@ class RemoteEngine(Engine):
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
         self._health: Health = handle.health.remote().result()
-        self.vlm = RemoteModel(handle, self._health.device)  # type: ignore[assignment]
         self.limits = Limits()
+        self.vlm: Any = SimpleNamespace(  # what page and API need of one, without its weights
+            device=torch.device(self._health.device),
+            takes_tools=False,  # it has no template here
+            low_pixels=256 * 28**2,  # 256 visual tokens of Qwen2.5-VL, whatever the model
+            size_within=scaled_size,
+            context=lambda limit: limit,  # as far as a front knows
+            look=lambda request: handle.look.remote(request).result(),
+        )
 
     def compare(
         self,
@@ -141,11 +120,12 @@ class RemoteEngine(Engine):
         conversation: Conversation | None = None,
     ) -> Iterator[Event]:
         """As `Engine.compare`."""
-        chosen = dict(columns)
         request = replace(request, sampling=request.sampling.seeded())  # equal on every replica
-        talk = None if conversation is None else RemoteConversation(self, chosen, request)
-        job = Job(chosen, request, trace=trace, talk="" if talk is None else talk.key)
-        yield from _plain(self._answered(job, stop, conversation, talk))
+        talk = RemoteConversation(self._handle, dict(columns), request)
+        key = "" if conversation is None else talk.key
+        job = Job(talk.columns, request, trace=trace, talk=key)
+        with closing(self._answered(job, talk, stop or self.flag(), conversation)) as events:
+            yield from filter(None, events)
 
     def follow(
         self,
@@ -157,59 +137,55 @@ class RemoteEngine(Engine):
     ) -> Iterator[Event]:
         """As `Engine.follow`; caches that are gone are made again from text and pictures."""
         question, length = clean_question(question), whole_tokens(max_new_tokens)
-        asked = RemoteRequest(question, length, sampling=sampling.seeded())
+        parts = question if isinstance(question, tuple) else (question,)
+        asked = Request((), (Message("user", parts),), length, sampling=sampling.seeded())
         if not conversation.is_open:
             raise ConversationGone
         if conversation.turns >= self.limits.turns:
             raise ConversationOver
         talk: RemoteConversation = conversation.columns[0]  # type: ignore[assignment]
         job = Job(talk.columns, None, asked, talk=talk.key)
-        events = self._answered(job, stop, conversation, talk)
+        events = self._answered(job, talk, stop or self.flag(), conversation)
         first = next(events, None)
-        if isinstance(first, Failed):
+        if first is not None:
             raise first.error
-        return _plain(events)
+        return events
 
     def _answered(
         self,
         job: Job,
-        stop: StopFlag | None,
+        talk: RemoteConversation,
+        stop: StopFlag,
         conversation: Conversation | None,
-        talk: RemoteConversation | None,
-    ) -> Iterator[Event | Started]:
-        """`Started` or `Failed` first, then what `Engine.compare` yields; `talk` is what
-        `conversation` holds where the caches are kept."""
+    ) -> Generator[Any, None, None]:
+        """None once a replica has begun, or the `Failed` with which it refused; then what
+        `Engine.compare` yields. `talk` is what `conversation` holds where the caches are kept."""
         begun, kept, shown, said = False, False, False, False
         try:
             for attempt in range(TRIES):
                 try:
-                    home = "" if talk is None else talk.home
-                    with closing(self.stream(job, home, stop)) as events:
+                    with closing(self._stream(job, talk, stop)) as events:
                         for event in events:
                             refusal = event.error if isinstance(event, Failed) else None
                             if isinstance(refusal, ConversationGone) and job.request is None:
                                 break
                             if isinstance(event, KeptConversation):
-                                assert talk is not None and conversation is not None
-                                if job.asked is not None:
-                                    talk.past = (*talk.past, job.asked)
+                                assert conversation is not None
+                                talk.past += () if job.asked is None else (job.asked,)
                                 talk.kv_bytes, kept = event.kv_bytes, True
                                 conversation.columns = [talk]  # type: ignore[list-item]
                                 conversation.turns += 1
-                                continue
-                            if isinstance(event, Started):
-                                if talk is not None:
-                                    talk.home = event.home
-                                is_known, begun = begun, True
-                                if is_known:
-                                    continue
-                            said = said or isinstance(event, Token | Finished)
-                            shown = shown or isinstance(event, Prefilled)
-                            yield event
+                            elif not isinstance(event, Started):
+                                said = said or isinstance(event, Token | Finished)
+                                shown = shown or isinstance(event, Prefilled)
+                                yield event
+                            elif not begun:
+                                begun = True
+                                yield None
                         else:
                             return
                 except LOST as error:
-                    if stop is not None and stop.is_set():
+                    if stop.is_set():
                         return
                     log.warning("a replica is lost (%s)", type(error).__name__)
                     if said:
@@ -219,26 +195,30 @@ class RemoteEngine(Engine):
                         shown = False
                         yield Restarted(ELSEWHERE)
                     time.sleep(PAUSE_S * attempt)
-                if job.asked is not None and talk is not None:
+                if job.asked is not None:
                     job = replace(job, request=talk.request, past=talk.past)
             yield Failed(Restarting())
         finally:
             if begun and not kept and conversation is not None:
                 conversation.close()
 
-    def stream(self, job: Job, home: str, stop: StopFlag | None) -> Generator[Any, None, None]:
-        """A replica's events of a job; of the replica `home`, while it lives.
+    def _stream(
+        self, job: Job, talk: RemoteConversation, stop: StopFlag
+    ) -> Generator[Any, None, None]:
+        """A replica's events of a job; of the conversation's own replica, while it lives.
 
         Raises:
             RayError, RayServeException: where the replica is lost.
         """
-        response = self._handle.options(stream=True, session_id=home).run.remote(job)
+        response = self._handle.options(stream=True, session_id=talk.home).run.remote(job)
         remote, is_over = stop if isinstance(stop, RemoteSwitch) else RemoteSwitch(), False
         remote.tell = response.cancel
         try:
             for event in response:
                 if isinstance(event, Started):
-                    remote.tell = partial(self._stop, job.key, event.home)
+                    talk.home = event.home
+                    replica = self._handle.options(session_id=talk.home)
+                    remote.tell = partial(replica.stop.remote, job.key)
                     if remote.is_set():
                         remote.tell()
                 yield event
@@ -247,10 +227,6 @@ class RemoteEngine(Engine):
             remote.tell = None
             if not is_over:
                 response.cancel()
-
-    def drop(self, talk: RemoteConversation) -> None:
-        """Free what a conversation left."""
-        self._handle.options(session_id=talk.home).drop.remote(talk.key)
 
     def flag(self) -> RemoteSwitch:
         """A stop flag for one of this engine's answers."""
@@ -262,12 +238,3 @@ class RemoteEngine(Engine):
 
     def warm_up(self) -> None:
         """Nothing: a replica does so before it is given work."""
-
-    def _stop(self, key: str, home: str) -> None:
-        self._handle.options(session_id=home).stop.remote(key)
-
-
-def _plain(events: Iterator[Event | Started]) -> Iterator[Event]:
-    """Without what only this module knows; closing it closes them."""
-    with closing(events):  # type: ignore[type-var]
-        yield from (event for event in events if not isinstance(event, Started))

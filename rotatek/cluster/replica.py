@@ -6,12 +6,11 @@ import importlib
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from PIL.Image import Image
 from ray import serve
 
 from rotatek.bridge.attention import StopFlag
@@ -19,10 +18,9 @@ from rotatek.engine.conversation import Conversation
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Event, Failed, Health
 from rotatek.errors import ConversationGone, UserError, public_error
-from rotatek.inputs.request import Asked as Question
 from rotatek.inputs.request import Request
-from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.methods.settings import Settings
+from rotatek.models.base import Pixels
 from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.session_store import SessionStore
 
@@ -34,16 +32,6 @@ PATIENT: Final = 100_000  # the front bounds how many wait
 
 
 @dataclass(frozen=True)
-class RemoteRequest:
-    """A later question of a conversation; sampling: how its tokens are chosen, with a seed where
-    they are drawn."""
-
-    question: Question
-    max_new_tokens: int
-    sampling: Sampling = GREEDY
-
-
-@dataclass(frozen=True)
 class Job:
     """One answer to compute.
 
@@ -51,7 +39,8 @@ class Job:
         columns: settings by name.
         request: the first question with its pictures; None for a follow-up whose cache should be
             at its replica.
-        asked: the follow-up question, or None for the first one.
+        asked: the follow-up question, the last message of a request of its own; None for the first
+            one.
         past: the later questions before `asked`.
         trace: as of `Engine.compare`.
         talk: the key of the caches that are kept for a follow-up; empty where none are.
@@ -60,8 +49,8 @@ class Job:
 
     columns: Mapping[str, Settings]
     request: Request | None
-    asked: RemoteRequest | None = None
-    past: tuple[RemoteRequest, ...] = ()
+    asked: Request | None = None
+    past: tuple[Request, ...] = ()
     trace: bool = False
     talk: str = ""
     key: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -131,10 +120,10 @@ class Replica:
         """Whether the model can answer, and where it runs."""
         return self.engine.health()
 
-    async def visual_tokens(self, images: Sequence[Image]) -> list[int]:
-        """How many visual tokens each picture becomes."""
-        prepared = await asyncio.to_thread(self.engine.vlm.preprocess, tuple(images))
-        return list(prepared.counts)
+    async def look(self, request: Request) -> Pixels:
+        """What its pictures become, without tensors."""
+        pixels = await asyncio.to_thread(self.engine.vlm.look, request)
+        return replace(pixels, tensors={})
 
     def check_health(self) -> None:
         """Ray Serve asks, and replaces a replica that raises: its accelerator is lost."""
@@ -147,8 +136,20 @@ class Replica:
             yield Failed(ConversationGone())
             return
         talk, is_kept = found or Conversation(), False
+        past = () if talk.is_open else job.past
         try:
-            events = self._answer(job, talk, stop)
+            events: Iterator[Event] = iter(())
+            if job.asked is None or not talk.is_open:
+                assert job.request is not None
+                events = self.engine.compare(
+                    job.request, job.columns, stop, trace=job.trace,
+                    conversation=talk if job.talk else None,
+                )  # fmt: skip
+            for turn in () if job.asked is None else (*past, job.asked):
+                for _ in events:  # lost caches are made as they were: by the same answers
+                    pass
+                asked: Any = turn.messages[-1].parts
+                events = self.engine.follow(talk, asked, turn.max_new_tokens, stop, turn.sampling)
             yield Started(self.home)
             yield from events
             if job.talk and talk.is_open:
@@ -163,28 +164,6 @@ class Replica:
         finally:
             if not is_kept:
                 talk.close()
-
-    def _answer(self, job: Job, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
-        """The job's events. Lost caches are made as they were: the same questions have the same
-        answers."""
-        if job.asked is None or not talk.is_open:
-            assert job.request is not None
-            kept = talk if job.talk else None
-            first = self.engine.compare(
-                job.request, job.columns, stop, trace=job.trace, conversation=kept
-            )
-            if job.asked is None:
-                return first
-            for _ in first:
-                pass
-            for turn in job.past:
-                for _ in self._follow(turn, talk, stop):
-                    pass
-        return self._follow(job.asked, talk, stop)
-
-    def _follow(self, asked: RemoteRequest, talk: Conversation, stop: StopFlag) -> Iterator[Event]:
-        question: Any = asked.question  # a text, or texts and pictures
-        return self.engine.follow(talk, question, asked.max_new_tokens, stop, asked.sampling)
 
 
 def stay_inside() -> None:
@@ -201,11 +180,8 @@ def stay_inside() -> None:
     if opened is None:
         log.warning("this Ray opens its replicas' ports in another way: check what listens")
         return
-    if getattr(opened, "stays_inside", False):
-        return
 
     def bind(server: Any, address: str, *rest: Any, **options: Any) -> Any:
         return opened(server, address.replace(EVERYWHERE, "127.0.0.1"), *rest, **options)
 
-    bind.stays_inside = True  # type: ignore[attr-defined]
     module.add_port_to_grpc_server = bind

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -125,7 +126,8 @@ class ChatApp:
         raise errors.AddressUnknown
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(self.meters.text(), media_type="text/plain; version=0.0.4")
+        figures = generate_latest(self.meters.registry)
+        return Response(figures, media_type="text/plain; version=0.0.4")
 
     async def _health(self, request: Request) -> Response:
         """Whether questions can be answered; needs no key."""

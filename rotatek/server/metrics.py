@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from rotatek.engine.events import Event, Prefilled, Stored, Token
 
@@ -33,10 +33,6 @@ class Metrics:
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
         """Another figure, read when it is asked for."""
         Gauge(name, help, registry=self.registry, namespace="rotatek").set_function(read)
-
-    def text(self) -> bytes:
-        """In Prometheus' format."""
-        return generate_latest(self.registry)
 
 
 @dataclass

@@ -20,9 +20,7 @@ KEEP_ALIVE_S: Final = 75  # longer than clients keep connections: the server mus
 class Server(uvicorn.Server):
     """Ends running answers as soon as it is asked to leave, not when they are complete."""
 
-    def __init__(self, config: uvicorn.Config, api: ChatApp) -> None:
-        super().__init__(config)
-        self.api = api
+    api: ChatApp
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On SIGTERM, after which the exit status is 0, and Ctrl-C."""
@@ -62,4 +60,6 @@ def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=65_536,
     )
-    Server(config, api).run()
+    server = Server(config)
+    server.api = api
+    server.run()

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from rotatek.bridge.attention import StopFlag
@@ -14,7 +13,7 @@ Event = TypeVar("Event")
 
 
 class WorkerPool:
-    """A bounded number of answers at once, and a bounded queue.
+    """A bounded number of answers at once, and a bounded queue; all are asked for in one loop.
 
     Args:
         most: answers at once, a thread each.
@@ -24,23 +23,21 @@ class WorkerPool:
     def __init__(self, most: int = 32, queue: int = 64) -> None:
         self.most, self.queue = most, queue
         self._pool = ThreadPoolExecutor(most, "answer")
-        self._inside = 0
-        self._lock = Lock()
-        self._stops: set[StopFlag] = set()
+        self._stops: set[StopFlag] = set()  # of answers inside, whether they run or wait
 
     @property
     def running(self) -> int:
         """Answers that are being computed."""
-        return min(self._inside, self.most)
+        return min(len(self._stops), self.most)
 
     @property
     def waiting(self) -> int:
         """Answers that wait for a thread."""
-        return max(0, self._inside - self.most)
+        return max(0, len(self._stops) - self.most)
 
     def check(self) -> None:
         """Raises `QueueFull` where no more can wait."""
-        if self._inside >= self.most + self.queue:
+        if len(self._stops) >= self.most + self.queue:
             raise QueueFull
 
     async def events(
@@ -71,17 +68,10 @@ class WorkerPool:
             finally:
                 tell(None)
 
-        def end(job: Future[None]) -> None:
-            with self._lock:
-                self._inside -= 1
-                self._stops.discard(stop)
-
-        with self._lock:
-            self.check()
-            self._inside += 1  # until its thread ends, whether its events are read or not
-            self._stops.add(stop)
+        self.check()
+        self._stops.add(stop)  # until its thread ends, whether its events are read or not
         job = self._pool.submit(work)
-        job.add_done_callback(end)
+        job.add_done_callback(lambda _: self._stops.discard(stop))
         try:
             while (event := await told.get()) is not None:
                 if isinstance(event, BaseException):
@@ -93,7 +83,5 @@ class WorkerPool:
 
     def stop(self) -> None:
         """End every answer within one token."""
-        with self._lock:
-            stops = tuple(self._stops)
-        for stop in stops:
+        for stop in tuple(self._stops):
             stop.set()

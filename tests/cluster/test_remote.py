@@ -201,6 +201,7 @@ def test_caches_that_a_replica_has_dropped_are_made_again(
     alone = conversation(Engine(qwen), request, COLUMNS)
     said = [told(remote.compare(request, COLUMNS, conversation=talk))]
     assert talk.is_open and talk.cache_bytes > 0
+    assert remote.vlm.look(request).runs == qwen.look(request).runs, "what the page counts"
     for question in ("And?", "Who?"):
         replicas.alive[0].waiting.clear()
         said.append(told(remote.follow(talk, question, 8)))
