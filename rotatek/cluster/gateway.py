@@ -44,7 +44,7 @@ HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is
 
 @dataclass(frozen=True)
 class Deployment:
-    """The models and settings that a cluster serves.
+    """What a cluster serves.
 
     Args:
         models: names, folders or hub ids, the default first.
@@ -93,12 +93,7 @@ class HomeRouter(RequestRouter):
 
 
 class Gateway:
-    """The process that answers HTTP: the API and, if planned, the page.
-
-    Args:
-        plan: the models and settings to serve.
-        handles: of each model's replicas, in the order of `plan.models`.
-    """
+    """The process that answers HTTP: the API and, if planned, the page."""
 
     def __init__(self, plan: Deployment, *handles: DeploymentHandle) -> None:
         stay_inside()
@@ -128,17 +123,16 @@ def application(args: Mapping[str, Any]) -> serve.Application:
 
 def build(plan: Deployment) -> serve.Application:
     """The application of a plan: one front, and replicas that grow with the queue."""
-    scale = {
-        "min_replicas": plan.least,
-        "max_replicas": plan.most,
-        "initial_replicas": plan.least,
-        "target_ongoing_requests": plan.per_replica,
-    }
     models = [
         serve.deployment(Replica)
         .options(
             name=f"model-{number}",
-            autoscaling_config=scale,
+            autoscaling_config={
+                "min_replicas": plan.least,
+                "max_replicas": plan.most,
+                "initial_replicas": plan.least,
+                "target_ongoing_requests": plan.per_replica,
+            },
             max_ongoing_requests=1_000,  # they wait inside, where a stop reaches them
             ray_actor_options={"num_cpus": 1, "num_gpus": plan.gpus},
             request_router_config=RequestRouterConfig(request_router_class=HomeRouter),
@@ -169,10 +163,7 @@ def job() -> JobConfig:
 def serve_here(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None:
     """Serve a plan's application until SIGTERM or Ctrl-C, here or on the cluster at RAY_ADDRESS.
 
-    Args:
-        plan: the models and settings to serve.
-        host: 0.0.0.0 opens it to the network.
-        port: of page and API.
+    host: 0.0.0.0 opens it to the network.
     """
     past_proxies()
     asked = threading.Event()

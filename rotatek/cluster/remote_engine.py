@@ -57,21 +57,13 @@ class RemoteSwitch(threading.Event):
 
 @dataclass
 class RemoteConversation:
-    """A conversation whose caches are on a replica; takes a column's place in a `Conversation`.
-
-    Args:
-        handle: of the replicas.
-        columns: settings by name.
-        request: the first question; pictures and text are what lost caches are made from again.
-        past: the questions after it.
-        home: the replica's id.
-    """
+    """A conversation whose caches are on a replica; takes a column's place in a `Conversation`."""
 
     handle: DeploymentHandle
     columns: Mapping[str, Settings]
-    request: Request
-    past: tuple[Request, ...] = ()
-    home: str = ""
+    request: Request  # the first question: lost caches are made again from its text and pictures
+    past: tuple[Request, ...] = ()  # the questions after it
+    home: str = ""  # the replica's id
     kv_bytes: int = 0
     key: str = field(default_factory=lambda: secrets.token_hex(8))
 

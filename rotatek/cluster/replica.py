@@ -59,7 +59,7 @@ class Job:
 @dataclass(frozen=True)
 class Started:
     """A replica has taken the job; home: its id. A job that fails before is refused, and its
-    conversation is as it was: `ConversationGone` where nothing to make its cache from was sent."""
+    conversation is as it was; `ConversationGone`: nothing to make its cache from was sent."""
 
     home: str
 
@@ -75,14 +75,7 @@ Told = Event | Started | KeptConversation
 
 
 class Replica:
-    """Answers jobs with its own engine, and keeps conversations for follow-ups.
-
-    Args:
-        source: what `rotatek.models.load` takes.
-        device: as of `Engine`.
-        graphs: as of `Engine`.
-        answers: at once.
-    """
+    """Answers jobs with its own engine, so many at once, and keeps conversations for follow-ups."""
 
     def __init__(
         self, source: str, device: str | None = None, graphs: bool = False, answers: int = 8

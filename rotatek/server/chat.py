@@ -97,21 +97,13 @@ class Shown:
 
 @dataclass
 class Chat:
-    """What `read_messages` found.
-
-    Args:
-        ignored: fields without effect.
-        until: when to begin no further page of a PDF, by `time.monotonic`.
-        messages: as sent, not yet cleaned.
-        pictures: in order.
-        called: names of called tools by the calls' ids.
-    """
+    """What `read_messages` found."""
 
     ignored: Ignored
-    until: float
-    messages: list[Message] = field(default_factory=list)
+    until: float  # by `time.monotonic`: then no further page of a PDF is begun
+    messages: list[Message] = field(default_factory=list)  # as sent, not yet cleaned
     pictures: list[Shown] = field(default_factory=list)
-    called: dict[str, str] = field(default_factory=dict)
+    called: dict[str, str] = field(default_factory=dict)  # names of tools by the calls' ids
 
 
 def read_messages(messages: Any, ignored: Ignored) -> Chat:

@@ -160,7 +160,7 @@ class ChatApp:
             del body
         call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
-            return await attended(receive, self._answer(call, owner, request, send))
+            return await _attended(receive, self._answer(call, owner, request, send))
 
     @property
     def _names(self) -> list[str]:
@@ -171,7 +171,7 @@ class ChatApp:
         noted = _noted(call)
         async with contextlib.aclosing(self._pieces(call, owner, noted)) as pieces:
             if call.stream:
-                return await streamed(pieces, noted, send)
+                return await _stream(pieces, noted, send)
             whole = Response(await anext(pieces), headers=noted, media_type="application/json")
             await whole(request.scope, request.receive, send)
             return "200"
@@ -235,12 +235,8 @@ class ChatApp:
         return endpoint
 
 
-async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
-    """`work`, cancelled when the client goes away.
-
-    Raises:
-        ClientDisconnect: where it did.
-    """
+async def _attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
+    """`work`, cancelled when the client goes away: a ClientDisconnect."""
 
     async def leaving() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -258,18 +254,10 @@ async def attended(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
         await asyncio.gather(task, left, return_exceptions=True)
 
 
-async def streamed(pieces: AsyncGenerator[bytes, None], noted: dict[str, str], send: Send) -> str:
-    """Send the pieces of a stream: the head soon, and comments until the first one; returns the
-    status for the meters.
-
-    Args:
-        pieces: server-sent events.
-        noted: headers beside those of every stream; they may change until the head is sent.
-        send: to the client.
-
-    Raises:
-        Exception: what `pieces` raises before the head is sent: an ordinary refusal.
-    """
+async def _stream(pieces: AsyncGenerator[bytes, None], noted: dict[str, str], send: Send) -> str:
+    """Send the pieces of a stream: the head, with the headers `noted` by then, soon, and comments
+    until the first piece; returns the status for the meters. Raises what `pieces` raises before the
+    head is sent: an ordinary refusal."""
     has_head, first = False, asyncio.ensure_future(anext(pieces))
 
     async def tell(body: bytes, *, more: bool = True) -> None:
