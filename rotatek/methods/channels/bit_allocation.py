@@ -23,13 +23,11 @@ FILLING: Final = 12  # smaller steps that may follow the first one that a budget
 
 
 class BitDemand(NamedTuple):
-    """What some layers' heads may gain. loss: [n, B, ..., c] weighted energy of channels, falling,
-    of heads [...]; tokens: [n, B] that each sample has there; column: bytes of a channel whatever
-    the tokens, those of its column of the basis."""
+    """What some layers' heads may gain."""
 
-    loss: Tensor
-    tokens: Tensor
-    column: int
+    loss: Tensor  # [n, B, ..., c] weighted energy of channels, falling, of heads [...]
+    tokens: Tensor  # [n, B] that each sample has there
+    column: int  # bytes of a channel's column of the basis, whatever the tokens
 
 
 @lru_cache(maxsize=16)
@@ -55,10 +53,8 @@ def _hull(tokens: Tensor, column: int) -> tuple[Tensor, Tensor, Tensor]:
 
     The first step may pass over depths, since it alone pays for the column; a depth passed over has
     a step of no bits. Behind it the distortions are convex, and every depth is a step. Where there
-    are no tokens all steps have no bits and no bytes.
-
-    Returns:
-        bits gained, loss saved of one, bytes a channel: [..., 4] each.
+    are no tokens all steps have no bits and no bytes. Bits gained, loss saved of one, bytes a
+    channel: [..., 4] each.
     """
     (saves, weighs), steps = _quantisers(tokens.device)
     rows = ((tokens + (TILE - 1)) // TILE * TILE)[..., None]
@@ -85,18 +81,14 @@ def allot_bytes(claims: Sequence[BitDemand], budget: Tensor) -> list[Tensor]:
 class Ladder(NamedTuple):
     """Every step that some group of channels may take, [B, rows, groups, 4] each: a row is a head
     of a layer, and a group's steps follow one another. Groups that a narrower head has not have
-    steps of no bits.
+    steps of no bits."""
 
-    gain: loss saved a byte; price: bytes; up: bits that a channel rises by.
-    """
-
-    gain: Tensor
-    price: Tensor
-    up: Tensor
+    gain: Tensor  # loss saved a byte
+    price: Tensor  # bytes
+    up: Tensor  # bits that a channel rises by
 
     @classmethod
     def of(cls, claims: Sequence[BitDemand]) -> "Ladder":
-        """The steps of all claims."""
         found, most = [], max(claim.loss.shape[-1] for claim in claims) // GRANULE
         for claim in claims:
             energy = claim.loss.flatten(2, -2).unflatten(-1, (-1, GRANULE))
@@ -119,10 +111,8 @@ class Ladder(NamedTuple):
 
     def one_more(self, bought: Tensor, budget: Tensor) -> Tensor:
         """`bought` and one step: of those that budget [B] bytes can pay, that of most gain; where
-        it can pay none, the cheapest, if that brings the total nearer.
-
-        It is a group's next one, and lifts no group above the stronger one before it.
-        """
+        it can pay none, the cheapest, if that brings the total nearer. It is a group's next one,
+        and lifts no group above the stronger one before it."""
         left = (budget - (bought * self.price).sum((1, 2, 3)))[:, None, None, None]
         has = (bought * self.up).sum(-1)
         before = pad(has[..., :-1], (1, 0), value=DEPTHS[-1])
@@ -136,7 +126,6 @@ class Ladder(NamedTuple):
         return bought | chosen.view_as(bought)
 
     def bits(self, bought: Tensor, claims: Sequence[BitDemand]) -> list[Tensor]:
-        """Bits of every claim's groups."""
         sizes = [claim.loss[:, 0, ..., 0].numel() for claim in claims]
         found = []
         for claim, own in zip(claims, (bought * self.up).sum(-1).split(sizes, 1), strict=True):

@@ -58,23 +58,18 @@ HEAD_BYTES: Final = 28  # of a head's Keys or Values beside the mean: `Planes` c
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers of one shape as a single one, whose samples are the first layer's, then the
-    second's...
-
-    Results are cached with the first layer's states, for every cache that is filled from them.
-    places: of the layers among those that are compressed together.
-    """
+    """Layers of one shape, at `places` of those compressed together, as a single one, whose samples
+    are the first layer's, then the second's... Results are cached with the first one's states."""
 
     parts: Sequence[LayerStates]
     places: Sequence[int] = (0,)
 
     def cached(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """`make()`, computed once for each `what` of these layers."""
         return self.parts[0].cached((tuple(part.layer for part in self.parts), what), make)
 
     def of(self, name: str) -> Any:
-        """That field of all states, [L * B, ...], or None where a layer has none: joined on each
-        call, so that it can be freed."""
+        """That field of all states, [L * B, ...], joined on each call, so that it can be freed; or
+        None where a layer has none."""
         each = [getattr(part, name) for part in self.parts]
         return None if any(one is None for one in each) else joined(each, 0)
 
@@ -115,21 +110,15 @@ def in_groups(layers: Sequence[LayerStates], most: int = TOGETHER) -> Iterator[L
 
 
 class MomentStats(NamedTuple):
-    """Keys or Values of layers alike before their axes are found, n samples of all of them.
+    """Keys or Values of layers alike before their axes are found, n samples of all of them."""
 
-    mean: [n, Hkv, d] in the model's type; covariance: [n, Hkv, d, d]; metric: what turns into it
-    and back, diagonals [n, Hkv, d] or matrices [n, Hkv, d, d], or None; rate: [n, Hkv] what a unit
-    of variance in the metric costs the output.
-    """
-
-    mean: Tensor
-    covariance: Tensor
-    metric: tuple[Tensor, Tensor] | None
-    rate: Tensor
+    mean: Tensor  # [n, Hkv, d] in the model's type
+    covariance: Tensor  # [n, Hkv, d, d]
+    metric: tuple[Tensor, Tensor] | None  # into it and back, [n, Hkv, d] or [n, Hkv, d, d] each
+    rate: Tensor  # [n, Hkv] what a unit of variance in the metric costs the output
 
     @property
     def in_metric(self) -> Tensor:
-        """The covariance in the metric."""
         if self.metric is None:
             return self.covariance
         into, _ = self.metric
@@ -138,30 +127,21 @@ class MomentStats(NamedTuple):
 
 
 class BitBases(NamedTuple):
-    """The rotated channels of both sides, Keys first, c of them by falling energy.
+    """The rotated channels of both sides, Keys first, c of them by falling energy."""
 
-    forward: [n, Hkv, d, c] of each, x - mean to coordinates; rows: [2, n, Hkv, c, d], coordinates
-    back, int8 in units of scale [2, n, Hkv, c]; variance: [2, n, Hkv, c] of the coordinates in the
-    metric.
-    """
-
-    forward: Sequence[Tensor]
-    rows: Tensor
-    scale: Tensor
-    variance: Tensor
+    forward: Sequence[Tensor]  # [n, Hkv, d, c] of each, x - mean to coordinates
+    rows: Tensor  # [2, n, Hkv, c, d], coordinates back, int8 in units of scale
+    scale: Tensor  # [2, n, Hkv, c]
+    variance: Tensor  # [2, n, Hkv, c] of the coordinates in the metric
 
 
 class Measured(NamedTuple):
-    """Layers alike and their measurements.
-
-    shares: [n, 1, N] of `token_shares`; lengths: [layers, B] visual tokens; sides: of Keys, of
-    Values.
-    """
+    """Layers alike and their measurements."""
 
     layers: LayerGroup
-    shares: Tensor
-    lengths: Tensor
-    sides: tuple[MomentStats, MomentStats]
+    shares: Tensor  # [n, 1, N] of `token_shares`
+    lengths: Tensor  # [layers, B] visual tokens
+    sides: tuple[MomentStats, MomentStats]  # of Keys, of Values
 
 
 def token_shares(mass: Tensor, lengths: Tensor) -> Tensor:
@@ -266,14 +246,9 @@ def find_axes(sides: Sequence[MomentStats], capped: bool) -> BitBases:
 
 
 def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) -> list[Packed]:
-    """The layers of a prompt, all under one budget.
-
-    Args:
-        layers: in order; heads may differ in width, and layers in tokens and device.
-        smaller: how many times fewer bytes each sample's visual tokens are to take, with all that
-            is stored for them.
-        weighting: of `measured`.
-    """
+    """The layers of a prompt, in order, whose heads may differ in width, and which may differ in
+    tokens and device. Each sample's visual tokens, with all that is stored for them, are to take
+    `smaller` times fewer bytes."""
     most = TOGETHER
     if not all(has_window_kernel(states.keys) for states in layers):
         # plain PyTorch writes scores in float32; a processor's cache holds less, uncopied
@@ -322,14 +297,8 @@ def _allotted(groups: Sequence[Measured], axes: Sequence[BitBases], smaller: flo
 
 
 def _planes(group: Measured, axes: BitBases, levels: Tensor, counts: Tensor) -> list[Planes]:
-    """Every layer's Keys, then every layer's Values.
-
-    Args:
-        group: the layers.
-        axes: their channels.
-        levels: [2 n, Hkv, 4], as `Planes` counts.
-        counts: the same on the CPU, [2 n * Hkv, 4].
-    """
+    """Every layer's Keys, then every layer's Values; levels: [2 n, Hkv, 4], as `Planes` counts, and
+    the same on the CPU, [2 n * Hkv, 4]."""
     _, n, heads, c = axes.variance.shape
     parts, device = group.layers.parts, levels.device
     many, tiles = 2 * len(parts), -(-parts[0].keys.shape[2] // TILE)
@@ -389,7 +358,6 @@ def _packed(
 
 
 def _starts(sizes: Tensor) -> Tensor:
-    """Where each of `sizes` [..., n] begins."""
     return sizes.cumsum(-1) - sizes
 
 

@@ -23,6 +23,7 @@ from kernels.planes import GRANULE, TILE
 from rotatek.bridge.attention import pause
 from rotatek.errors import ModeUnsupported
 from rotatek.methods import rotation
+from rotatek.methods.channels import bits
 from rotatek.methods.channels.base import (
     Axes,
     ChannelMethod,
@@ -33,17 +34,8 @@ from rotatek.methods.channels.base import (
     keep_option,
 )
 from rotatek.methods.channels.bit_allocation import BitDemand, Ladder
-from rotatek.methods.channels.bits import (
-    LEAST_TIMES,
-    MOST_TIMES,
-    PLAIN,
-    TOGETHER,
-    LayerGroup,
-    compressed,
-    in_groups,
-)
+from rotatek.methods.channels.bits import LEAST_TIMES, MOST_TIMES, PLAIN, LayerGroup
 from rotatek.methods.options import channels_kept, option, options_of
-from rotatek.methods.rotation import load_bases
 
 ROUNDING: Final = 1e-6  # of the energy: lost to rounding by a basis of full energy
 REPLACED: Final = ("keep", "solver", "calibration")  # by `smaller`
@@ -113,11 +105,9 @@ class RotateK(ChannelMethod):
 
     @property
     def asks_generally(self) -> bool:
-        """Whether `weighting` takes general questions."""
         return self.weighting == "general"
 
     def check(self, states: LayerStates) -> None:
-        """Bits are given to whole granules of channels."""
         width = states.keys.shape[-1]
         if self.smaller is not None and width % GRANULE:
             raise ModeUnsupported(
@@ -126,25 +116,20 @@ class RotateK(ChannelMethod):
             )
 
     def compress(self, states: LayerStates) -> Store:
-        """Store one layer by itself."""
         return self.compress_together([states])[0]
 
     @property
     def together(self) -> int | None:
-        """`TOGETHER`, as the solver takes as long for one layer's eight heads as for sixteen
-        layers'; with `smaller` all layers, which share one budget."""
-        return TOGETHER if self.smaller is None else None
+        """The solver takes as long for one layer's eight heads as for sixteen layers'; with
+        `smaller` all layers share one budget."""
+        return bits.TOGETHER if self.smaller is None else None
 
     def compress_together(self, layers: Sequence[LayerStates]) -> Sequence[Store]:
         """Rotate layers alike together, and keep k channels or as many bits as `smaller` allows."""
-        if self.smaller is None:
-            return self._narrowed(layers)
-        return [Store(one) for one in compressed(layers, self.smaller, self.weighting)]
-
-    def _narrowed(self, layers: Sequence[LayerStates]) -> list[Store]:
-        """k channels of each layer."""
+        if self.smaller is not None:
+            return [Store(one) for one in bits.compressed(layers, self.smaller, self.weighting)]
         found: dict[int, Store] = {}
-        for group in in_groups(layers):
+        for group in bits.in_groups(layers):
             with torch.cuda.device_of(group.parts[0].keys):
                 keys, lengths = group.of("keys"), group.of("lengths")
                 work = partial(rotation.centred_covariance, keys, lengths)
@@ -159,42 +144,35 @@ class RotateK(ChannelMethod):
         return [found[place] for place in range(len(layers))]
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
-        """Those of the calibration file."""
-        return None if self.calibration is None else load_bases(self.calibration, layers)
+        path = self.calibration
+        return None if path is None else rotation.load_bases(path, layers)
 
     @property
     def key_share(self) -> float:
-        """Share of the Key channels, or of their bytes, that stays."""
         return self.keep if self.smaller is None else 1 / self.smaller
 
     @property
     def nominal_share(self) -> float:
-        """As the paper counts it; with `smaller`, of bytes."""
         return super().nominal_share if self.smaller is None else 1 / self.smaller
 
     def with_keep(self, keep: float) -> Self:
-        """The same method keeping another share of the channels; of bytes with `smaller`."""
         if self.smaller is None:
             return replace(self, keep=keep)
         times = 1 / keep if keep > 0 else MOST_TIMES
         return replace(self, smaller=max(LEAST_TIMES, min(MOST_TIMES, times)))
 
     def with_share(self, share: float) -> Self:
-        """The same method at a nominal share, which bytes are of Keys and Values alike."""
         return super().with_share(share) if self.smaller is None else self.with_keep(share)
 
     @property
     def form(self) -> str:
-        """`8 times smaller`, or nothing."""
         return "" if self.smaller is None else f"{self.smaller:g} times smaller"
 
     @classmethod
     def presets(cls) -> Mapping[str, ChannelMethod]:
-        """Channels alone, as in the paper."""
         return {"62 %: channels only": cls(keep=0.25)}
 
     def of_paper(self) -> Self:
-        """A share of the Key channels, as numbers of the model."""
         return replace(self, smaller=None)
 
     def yielding_to(self, chosen: Collection[str]) -> Self:
@@ -218,8 +196,8 @@ class RotateK(ChannelMethod):
 
     def key_widths(self, spectra: Tensor) -> Tensor:
         """The same share of all heads; with `smaller`, channels that get any bits."""
-        bits = self.key_bits(spectra)
-        return super().key_widths(spectra) if bits is None else (bits > 0).sum(-1).int()
+        depths = self.key_bits(spectra)
+        return super().key_widths(spectra) if depths is None else (depths > 0).sum(-1).int()
 
     def key_bits(self, spectra: Tensor) -> Tensor | None:
         """Bits of every rotated channel with `smaller`, int32 [layers, heads, d], by its spectrum
@@ -235,15 +213,13 @@ class RotateK(ChannelMethod):
         bought = ladder.first_steps(torch.tensor([whole / self.smaller]).double())
         found = torch.zeros_like(spectra, dtype=torch.int32)
         for own, groups in zip(found, ladder.bits(bought, claims), strict=True):
-            bits = groups[0, 0].repeat_interleave(GRANULE, -1)
-            own[: len(bits), : bits.shape[1]] = bits
+            depths = groups[0, 0].repeat_interleave(GRANULE, -1)
+            own[: len(depths), : depths.shape[1]] = depths
         return found
 
     def water_level(self, spectra: Tensor) -> float | None:
-        """Between the weakest granule of any head that gets bits and the strongest that gets none.
-
-        Their geometric mean, in energy a channel; None where all get bits, or none does.
-        """
+        """Between the weakest granule of any head that gets bits and the strongest that gets none:
+        their geometric mean, in energy a channel; None where all get bits, or none does."""
         depths = self.key_bits(spectra)
         if depths is None:
             return None
@@ -294,13 +270,9 @@ def _holds_all(covariance: Tensor, sigma: Tensor, basis: Tensor) -> Tensor:
 
 
 def _top_basis(
-    layers: LayerGroup,
-    what: str,
-    covariance: Tensor,
-    k: int,
-    how: RotateK,
+    layers: LayerGroup, what: str, covariance: Tensor, k: int, how: RotateK,
     sigma: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The basis of k columns, found once; every k is a slice of one eigendecomposition."""
     d, solver = covariance.shape[-1], how.solver
     if solver == "eigh" or k >= d:
