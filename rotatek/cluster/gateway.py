@@ -36,9 +36,7 @@ from rotatek.service.session_store import MOST, MOST_BYTES, SessionStore
 
 log = logging.getLogger("rotatek")
 
-NAME: Final = "rotatek"
 LOOPBACK: Final = "127.0.0.1"
-CONNECTIONS: Final = 10_000  # of the gateway; API and page limit their requests themselves
 HEAD: Final = "node:__internal_head__"  # a resource of the first node, which is never replaced
 
 
@@ -146,7 +144,7 @@ def build(plan: Deployment) -> serve.Application:
     front = serve.deployment(serve.ingress()(Gateway)).options(
         name="front",
         num_replicas=1,
-        max_ongoing_requests=CONNECTIONS,
+        max_ongoing_requests=10_000,  # API and page limit their requests themselves
         ray_actor_options={"num_cpus": 0, "resources": {HEAD: 0.001}},
         graceful_shutdown_timeout_s=5,
     )
@@ -177,7 +175,7 @@ def serve_here(plan: Deployment, host: str = LOOPBACK, port: int = 8000) -> None
     try:
         serve.start("HeadOnly", http_options={"host": host, "port": port})
         try:
-            serve.run(build(plan), name=NAME)
+            serve.run(build(plan), name="rotatek")
             log.info("ready: http://%s:%d/", host, port)
             asked.wait()
             log.info("asked to leave: the replicas are stopped")

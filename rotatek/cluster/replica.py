@@ -27,7 +27,6 @@ from rotatek.service.session_store import SessionStore
 log = logging.getLogger("rotatek")
 
 USED: Final = "RAY_SERVE_USE_GRPC_BY_DEFAULT"  # only then does anybody call a replica's own port
-EVERYWHERE: Final = "[::]"
 PATIENT: Final = 100_000  # the front bounds how many wait
 
 
@@ -175,6 +174,6 @@ def stay_inside() -> None:
         return
 
     def bind(server: Any, address: str, *rest: Any, **options: Any) -> Any:
-        return opened(server, address.replace(EVERYWHERE, "127.0.0.1"), *rest, **options)
+        return opened(server, address.replace("[::]", "127.0.0.1"), *rest, **options)
 
     module.add_port_to_grpc_server = bind

@@ -11,7 +11,6 @@ from rotatek.errors import KeyUnknown, SettingError, UserError
 from rotatek.inputs.text_files import lines_of, read_text
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
-NO_KEY: Final = ""  # the owner where no key is needed
 SHORTEST: Final = 16  # characters
 
 
@@ -45,7 +44,7 @@ class Keys:
             KeyUnknown: where keys are needed, and this is none.
         """
         if not self:
-            return NO_KEY
+            return ""
         kind, _, key = (authorization or "").partition(" ")
         given = _digest(key.strip())
         known = [hmac.compare_digest(given, one) for one in self._digests]  # all of them, always

@@ -54,27 +54,22 @@ Ignored = dict[str, None]  # names of a call's fields without effect, in order, 
 
 
 def ignore_rest(
-    ignored: Ignored,
-    given: Mapping[str, Any],
-    read: Iterable[str],
-    inside: str = "",
-    place: str = "",
+    ignored: Ignored, given: Mapping[str, Any], read: Iterable[str], place: str = ""
 ) -> None:
-    """Note the fields of an object that are neither read nor null; inside: its name, where it is a
-    part of the call, and place: where it is there.
+    """Note the fields of an object that are neither read nor null; place: where it is in the call.
 
     Raises:
         SettingError: for one that may have a picture, as other APIs spell it.
     """
+    inside = re.sub(r"\[\d+\]$", "", place).rpartition(".")[2]
     for name, value in given.items():
         if name in read or value is None:
             continue
         least = BRIEF if isinstance(value, str) else 0
         held = isinstance(value, str | dict | list) and len(value) > least
         if held and PICTURED.search(re.sub("([A-Z])", r"_\1", name)):
-            where = ".".join(filter(None, (place or inside, name)))
             allowed = "left out: pictures are read as parts of type image_url"
-            raise errors.SettingError(where, allowed, value)
+            raise errors.SettingError(".".join(filter(None, (place, name))), allowed, value)
         ignored.setdefault(".".join(filter(None, (inside, name))))
 
 
@@ -144,7 +139,7 @@ def _message(given: Any, chat: Chat, place: str) -> Iterator[Message]:
         raise errors.SettingError(f"{place}.role", "one of " + ", ".join(ROLES), said)
     role, content = ROLES[said], given.get("content")
     read = [*READ, *(name for name in SILENT if not given.get(name))]
-    ignore_rest(chat.ignored, given, read, "messages", place)
+    ignore_rest(chat.ignored, given, read, place)
     if content is None and role != "assistant":
         raise errors.MessagesUnreadable
     parts = _parts(content, role, chat, f"{place}.content")
@@ -176,11 +171,11 @@ def _parts(content: Any, role: Role, chat: Chat, place: str) -> list[Part]:
                     raise errors.MessagesUnreadable
                 parts.append(part[kind])
                 empty = [one for one in SILENT if not part.get(one)]
-                ignore_rest(chat.ignored, part, ("type", kind, *empty), "content", here)
+                ignore_rest(chat.ignored, part, ("type", kind, *empty), here)
             elif kind in FIELDS:
                 if role == "assistant":
                     raise errors.ImageOutOfPlace
-                ignore_rest(chat.ignored, part, ("type", kind), "content", here)
+                ignore_rest(chat.ignored, part, ("type", kind), here)
                 parts += [PICTURE] * _add_pictures(part.get(kind), kind, chat, f"{here}.{kind}")
             else:
                 raise errors.PartUnsupported
@@ -191,7 +186,7 @@ def _add_pictures(given: Any, kind: str, chat: Chat, place: str) -> int:
     """Add a picture, or the pages of a PDF, to the chat; returns how many."""
     with blaming(place):
         fields = given if isinstance(given, dict) else {}
-        ignore_rest(chat.ignored, fields, FIELDS[kind], kind, place)
+        ignore_rest(chat.ignored, fields, FIELDS[kind], place)
         detail = fields.get("detail")
         if detail not in DETAILS:
             raise errors.SettingError(f"{place}.detail", "low, high, auto or left out", detail)

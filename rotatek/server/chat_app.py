@@ -30,7 +30,6 @@ from rotatek.server.worker_pool import WorkerPool
 from rotatek.service.service import Service
 
 RETRY_S: Final = 5  # what a full queue asks a program to wait
-GONE: Final = "499"  # in the meters: the client had gone
 ENGINES: Final = {  # of `EngineState`
     "rows": "Rows of the running batches",
     "live_bytes": "Live bytes of all caches",
@@ -48,7 +47,6 @@ STREAMED: Final = [
 HEAD_S: Final = 0.3  # that a stream's head waits for a refusal, which is then an ordinary one
 QUIET_S: Final = 10.0  # between comments while nothing is said yet
 COMMENT: Final = b": reading\n\n"
-CHAT: Final = "/v1/chat/completions"
 OTHERS: Final = ["GET", "POST", "DELETE"]  # what other addresses of OpenAI's API are asked with
 HEADER: Final = "x-rotatek-ignored"
 MOST_NAMES: Final = 20  # that it has
@@ -79,7 +77,7 @@ class ChatApp:
         self.service, self.usual = service, usual or USUAL
         self.keys, self.workers = keys or Keys(), workers or WorkerPool()
         self.bodies, self.meters = RequestBodies(), Metrics()
-        self.is_closed = False
+        self._names, self.is_closed = [model.name for model in service.models], False
         self.meters.running.set_function(lambda: self.workers.running)
         self.meters.waiting.set_function(lambda: self.workers.waiting)
         self.meters.kv.labels("waiting").set_function(lambda: service.conversations.bytes)
@@ -90,8 +88,8 @@ class ChatApp:
         """The API's addresses, for this application or beside a page's."""
         return [
             Route("/v1/models", self._guarded(self._models)),
-            Route("/v1/models/{name:path}", self._guarded(self._model)),
-            Route(CHAT, self, methods=["POST"]),
+            Route("/v1/models/{name:path}", self._guarded(self._models)),
+            Route("/v1/chat/completions", self, methods=["POST"]),
             Route("/v1/{rest:path}", self._guarded(self._nothing), methods=OTHERS),
             Route("/metrics", self._guarded(self._metrics)),
         ]
@@ -112,15 +110,15 @@ class ChatApp:
         self.service.close()
 
     async def _models(self, request: Request) -> Response:
-        """The models on offer, the default first."""
-        found = [_card(name) for name in self._names]
-        return JSONResponse({"object": "list", "data": found})
-
-    async def _model(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in self._names:
+        """The models on offer, the default first; or one of them."""
+        own = {"object": "model", "created": 0, "owned_by": "rotatek"}
+        cards = {name: {"id": name} | own for name in self._names}
+        name = request.path_params.get("name")
+        if name is None:
+            return JSONResponse({"object": "list", "data": [*cards.values()]})
+        if name not in cards:
             raise errors.ModelNotServed
-        return JSONResponse(_card(name))
+        return JSONResponse(cards[name])
 
     async def _nothing(self, request: Request) -> Response:
         raise errors.AddressUnknown
@@ -136,7 +134,7 @@ class ChatApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One call. A client that goes away is not answered any further."""
-        status, request = GONE, Request(scope, receive)
+        status, request = "499", Request(scope, receive)  # 499: the client has gone
         try:
             status = await self._chat(request, receive, send)
         except ClientDisconnect:
@@ -161,10 +159,6 @@ class ChatApp:
         call = replace(call, request=replace(call.request, scope=owner))
         with self.bodies.decoded(call.request.images):
             return await _attended(receive, self._answer(call, owner, request, send))
-
-    @property
-    def _names(self) -> list[str]:
-        return [model.name for model in self.service.models]
 
     async def _answer(self, call: Call, owner: str, request: Request, send: Send) -> str:
         """Compute one call's answers, and send them; the status for the meters."""
@@ -304,7 +298,3 @@ def _refusal(error: BaseException) -> JSONResponse:
     headers = {"Retry-After": str(RETRY_S)} if status in (429, 503) else {}
     headers |= {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(body, status, headers)
-
-
-def _card(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "rotatek"}

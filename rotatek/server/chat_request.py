@@ -135,11 +135,11 @@ def read_call(body: bytes, models: Sequence[str], usual: Settings) -> Call:
             raise errors.ModelNotServed
         chat = read_messages(given.get("messages"), ignored)
         length, tools = _length_of(given), _tools_of(given, ignored)
-        own, least, most = _pixels_of(given.get("rotatek"), len(chat.pictures))
+        own, least, most = _pixels_of(given.get("rotatek", {}), len(chat.pictures))
         settings = settings_of(own, usual)
         if "rotatek" in given and not chat.pictures:
             ignored.setdefault("rotatek")
-        sampling, stop = _sampling_of(given), _stops_of(given.get("stop"))
+        sampling, stop = _sampling_of(given), _stops_of(given.get("stop", []))
         options = given.get("stream_options") or {}
         if not isinstance(options, dict) or options.get("include_usage") not in (None, *BOOLEAN):
             allowed = "an object, its include_usage true or false"
@@ -233,19 +233,17 @@ def _pixels_of(given: Any, pictures: int) -> tuple[Any, int, int]:
     least, most = bounds.values()
     if least > most:
         raise errors.SettingError("rotatek.min_pixels", "at most max_pixels", least)
-    return own or None, min(least, MAX_PIXELS // max(1, pictures)), most
+    return own, min(least, MAX_PIXELS // max(1, pictures)), most
 
 
 def settings_of(given: Any, usual: Settings) -> Settings:
-    """The call's settings by their flat names; with none, `usual`.
+    """The call's settings by their flat names.
 
     A named method has its own defaults; the other one keeps the usual options.
 
     Raises:
         SettingError: for a name or a value that there is not, or that cannot be shared.
     """
-    if given is None:
-        return usual
     if not isinstance(given, dict):
         raise errors.SettingError("rotatek", "an object of settings by their flat names", given)
     try:
@@ -285,13 +283,11 @@ def _grammar_of(form: Any) -> str:
 
 
 def _stops_of(given: Any) -> tuple[str, ...]:
-    found = [] if given is None else [given] if isinstance(given, str) else given
-    allowed = f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"
-    if not isinstance(found, list) or len(found) > MOST_STOPS:
+    found = [given] if isinstance(given, str) else given
+    right = isinstance(found, list) and len(found) <= MOST_STOPS
+    if not right or not all(isinstance(one, str) and 0 < len(one) <= LONGEST_STOP for one in found):
+        allowed = f"up to {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters"
         raise errors.SettingError("stop", allowed, given)
-    for text in found:
-        if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
-            raise errors.SettingError("stop", allowed, text)
     return tuple(found)
 
 

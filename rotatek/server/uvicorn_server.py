@@ -38,7 +38,6 @@ def serve(api: ChatApp, host: str = "127.0.0.1", port: int = 8000) -> None:
     A lost accelerator ends the process with status 1, for a restart.
 
     Args:
-        api: the application.
         host: 0.0.0.0 opens it to the network.
         port: 0 for any that is free.
 
