@@ -13,8 +13,6 @@ full attention and store what it needs; then the pruner chooses the rows of the 
 import inspect
 import threading
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -41,17 +39,9 @@ from rotatek.bridge.layers import (
 )
 from rotatek.bridge.process_wide import install
 from rotatek.bridge.row_layout import take_rows
-from rotatek.bridge.scope import CALL, Call, cache_among, own_calls
-from rotatek.bridge.vision import AttentionTap, Segments, multiply_patches, together
+from rotatek.bridge.scope import SCOPE, Call, cache_among, own_calls
+from rotatek.bridge.vision import Segments, multiply_patches, together
 from rotatek.errors import ModelUnsupported, ModeUnsupported, Stopped
-
-
-class QueryTap(Protocol):
-    """Records the language model's queries during an answer."""
-
-    def see(self, layer: int, query: Tensor) -> None:
-        """One attention call: layer, among those that hold Keys; query [B, Hq, T, d]."""
-        ...
 
 
 class StopFlag(Protocol):
@@ -72,54 +62,19 @@ class StopFlag(Protocol):
 
 _PUTTING: Final = threading.Lock()  # one thread at a time puts hooks on models
 _ACCEPTED: Final[WeakKeyDictionary[nn.Module, list[int]]] = WeakKeyDictionary()  # by their layers
-_TAP: Final[ContextVar[AttentionTap | None]] = ContextVar("rotatek_vision_tap", default=None)
-_QUERIES: Final[ContextVar[QueryTap | None]] = ContextVar("rotatek_query_tap", default=None)
-_STOP: Final[ContextVar[StopFlag | None]] = ContextVar("rotatek_stop", default=None)
-_CHECKPOINT: Final[ContextVar[Callable[[], None] | None]] = ContextVar(
-    "rotatek_checkpoint", default=None
-)
-
-
-def tapped(tap: AttentionTap) -> AbstractContextManager[None]:
-    """Let `tap` see its module's attention calls in this context, and in no other thread's."""
-    return own_calls((_TAP, tap))
-
-
-def watched(tap: QueryTap | None) -> AbstractContextManager[None]:
-    """Let `tap` see the language model's queries in this context, and in no other thread's."""
-    return own_calls((_QUERIES, tap))
-
-
-def stoppable(
-    stop: StopFlag | None, checkpoint: Callable[[], None] | None = None
-) -> AbstractContextManager[None]:
-    """Let every attention call in this context begin with `pause`.
-
-    A prefill is one call for its caller; it can end early only between two layers.
-
-    Args:
-        stop: ends the work at the next pause.
-        checkpoint: called at every pause, to let other work go ahead.
-    """
-    return own_calls((_STOP, stop), (_CHECKPOINT, checkpoint))
 
 
 def pause() -> None:
     """Between two pieces of a prefill's work: others go ahead here, and Stop works.
 
     Raises:
-        Stopped: where the context's `stoppable` flag is set.
+        Stopped: where the stop flag of this context's `Scope` is set.
     """
-    checkpoint, stop = _CHECKPOINT.get(), _STOP.get()
-    if checkpoint is not None:
-        checkpoint()
-    if stop is not None and stop.is_set():
+    scope = SCOPE.get()
+    if scope.checkpoint is not None:
+        scope.checkpoint()
+    if scope.stop is not None and scope.stop.is_set():
         raise Stopped
-
-
-def is_watched() -> bool:
-    """Whether the queries of this context are recorded."""
-    return _QUERIES.get() is not None
 
 
 def tag(key: Tensor, layer: Any) -> Tensor:
@@ -128,7 +83,7 @@ def tag(key: Tensor, layer: Any) -> Tensor:
     Raises:
         ModeUnsupported: outside a call of ours, where no such function would be asked.
     """
-    if CALL.get() is None:
+    if SCOPE.get().call is None:
         raise ModeUnsupported(
             "A layer ran with a compressed cache outside a call of its model, or another library "
             "has put `PreTrainedModel.__call__` back. Call the whole model, or use a plain cache."
@@ -153,24 +108,21 @@ def rotatek_attention(
 
     Args:
         own: the function that the module would call by itself.
-        module: the attention module that calls.
-        query: [B, Hq, T, d].
-        key: [B, Hkv, n, d]; where a layer travels on it (`tag`), that layer attends.
-        value: [B, Hkv, n, d].
-        attention_mask: as the model's own attention takes it.
+        module: that calls, with query [B, Hq, T, d], key and value [B, Hkv, n, d].
+        key: where a layer travels on it (`tag`), that layer attends.
         scaling: factor of the scores; 1 / sqrt(d) by default.
         segments: of a vision tower's call for several sequences at once.
-        **kwargs: passed on to the model's own attention.
 
     Returns:
         [B, T, Hq, d], and weights where the model's own attention gives them.
 
     Raises:
         ModelUnsupported: where a layer attends, and the module asks for more than it computes.
-        Stopped: where the context's `stoppable` flag is set.
+        Stopped: as of `pause`.
     """
     pause()
-    call = CALL.get()
+    scope, layer = SCOPE.get(), getattr(key, "rotatek_layer", None)
+    call, tap = scope.call, scope.tap
     if call is not None and call.narrowed:
         own = sdpa_attention_forward  # which takes the mask that `narrow_mask` makes
 
@@ -179,17 +131,15 @@ def rotatek_attention(
         made: Tensor = own(module, *given, attention_mask, scaling=scaling, **kwargs)[0]
         return made
 
-    tap = _TAP.get()
     if tap is not None and tap.module is module:
         for mine, seen in segments.each(query, key) if segments else [(query, key)]:
             tap.see(mine, seen, scaling or query.shape[-1] ** -0.5)
     if segments is not None:
         return segments.attend(query, key, value, full), None
-    queries, layer = _QUERIES.get(), getattr(key, "rotatek_layer", None)
-    if queries is not None and not borrows(module):
+    if scope.queries is not None and not borrows(module):
         index = number_of(module) if layer is None else layer.index
         if index is not None:
-            queries.see(index, over_root(module, query))
+            scope.queries.see(index, over_root(module, query))
     if layer is None:
         return own(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     _check_arguments(module, query, scaling, kwargs)
@@ -237,17 +187,18 @@ def _check_arguments(
 def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that carries one of our caches. The outermost model passes the call to the cache,
     which may replay it, unless accelerate or hooks of the caller's have to see every step."""
-    cache, call = cache_among(kwargs), CALL.get()
-    if call is not None:
-        return model._call_impl(*args, **_keep_additions(cache, kwargs))
+    cache, outer = cache_among(kwargs), SCOPE.get().call
+    if outer is not None:
+        return model._call_impl(*args, **_keep_additions(outer, cache, kwargs))
     _check_call(model, cache, kwargs)
     cache.meet(model, kwargs)
-    call, bare = Call(), _is_unwatched(model, cache)
+    bare = _is_unwatched(model, cache)
     forward = partial(type(model).forward, model) if bare else model._call_impl
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        call.attended, call.narrowed = 0, False
-        out = forward(*args, **_keep_additions(cache, kwargs))
+        call = Call()
+        with own_calls(call=call):
+            out = forward(*args, **_keep_additions(call, cache, kwargs))
         layers = len(key_layers(cache))
         if call.attended != layers:
             raise ModelUnsupported(
@@ -256,13 +207,10 @@ def _carry(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]
                 "`torch.compile`, turn gradient checkpointing off, or use a plain cache."
             )
         cache.end()
-        if getattr(cache, "plan", None) is not None:
-            cache.plan.forget_lent()
         return out
 
     run = getattr(cache, "run", None) if isinstance(model, GenerationMixin) else None
-    with own_calls((CALL, call)):
-        return counted(*args, **kwargs) if run is None else run(counted, args, kwargs, bare)
+    return counted(*args, **kwargs) if run is None else run(counted, args, kwargs, bare)
 
 
 def _check_call(model: PreTrainedModel, cache: Any, given: dict[str, Any]) -> None:
@@ -312,8 +260,7 @@ def prepare(model: PreTrainedModel) -> PreTrainedModel:
         model: of transformers, or a wrapper around one, such as PEFT's.
 
     Raises:
-        ModelUnsupported: where its attention is not one that compressed attention computes. The
-            model is not touched then.
+        ModelUnsupported: as of `accepted`.
     """
     inner = accepted(model)
     for module in set(inner.modules()) - set(inner.get_decoder().modules()):
@@ -338,7 +285,7 @@ def _put_hooks(model: PreTrainedModel) -> None:
 
 
 def _put(hooks: dict[int, Any], register: Callable[..., Any], hook: partial) -> None:
-    """Register a hook, unless it is among a module's; another one of the same function goes."""
+    """Register a hook in place of another one of the same function."""
     for number, held in list(hooks.items()):
         if isinstance(held, partial) and held.func is hook.func:
             if held.args == hook.args:
@@ -353,17 +300,15 @@ def _is_unwatched(model: nn.Module, cache: Any) -> bool:
     and where any hook was put on anything since the last time: PyTorch numbers them."""
     latest = RemovableHandle.next_id
     if getattr(cache, "unwatched", None) != latest:
+        codes = (vars(one).get("forward") for one in model.modules())  # as under accelerate
+        other = any(
+            code is not None and not hasattr(code, "_torchdynamo_orig_callable") for code in codes
+        )
         everywhere = _modules._global_forward_pre_hooks or _modules._global_forward_hooks
-        if everywhere or any(is_hooked(one) or _is_replaced(one) for one in model.modules()):
+        if everywhere or other or any(map(is_hooked, model.modules())):
             return False
         cache.unwatched = latest
     return True
-
-
-def _is_replaced(module: nn.Module) -> bool:
-    """Whether a module runs other code than its class's, as under accelerate."""
-    forward = vars(module).get("forward")
-    return not (forward is None or hasattr(forward, "_torchdynamo_orig_callable"))
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -379,21 +324,25 @@ def arguments(module: nn.Module) -> Collection[str]:
     return inspect.signature(type(module).forward).parameters
 
 
-def _keep_additions(cache: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a model's call; for plans that drop rows without its additions to visual
-    rows (DeepStack): the plan takes them, which knows the remaining rows of each layer."""
+def _keep_additions(call: Call, cache: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a model's call; where rows are dropped without its additions to visual rows
+    (DeepStack), which the call keeps: `_add` knows the remaining rows of each layer."""
     plan, added = getattr(cache, "plan", None), given.get("deepstack_visual_embeds")
     if plan is None or not added or not plan.prunes:
         return given
-    plan.additions = given["visual_pos_masks"], tuple(added)
+    call.additions = given["visual_pos_masks"], tuple(added)
     return {**given, "visual_pos_masks": None, "deepstack_visual_embeds": None}
 
 
 def _add(index: int, module: nn.Module, args: tuple, kwargs: Any, out: Any = None) -> Any:
     """A hook that adds the additions kept by `_keep_additions` behind layer `index`."""
-    plan = getattr(cache_among(kwargs), "plan", None) if isinstance(kwargs, dict) else None
-    added = None if plan is None else plan.addition(index)
-    return None if added is None else out + added.to(out)
+    call = SCOPE.get().call
+    if call is None or call.additions is None or index >= len(call.additions[1]):
+        return None
+    visual, added = call.additions[0], call.additions[1][index]
+    dense = added.new_zeros(*visual.shape, added.shape[-1])
+    dense[visual.to(dense.device)] = added
+    return out + (dense if call.source is None else take_rows(dense, call.source)).to(out)
 
 
 def _narrow(
@@ -405,22 +354,22 @@ def _narrow(
     args: tuple,
     kwargs: dict[str, Any] | None = None,
 ) -> tuple | None:
-    """A pre-hook that passes the rows of layer `index` to the call's cache. The layer attends to at
-    most `window` tokens, less those dropped before it, or before its `lender`; or keeps a state."""
+    """A pre-hook of layer `index`, which attends to at most `window` tokens, less those dropped
+    before it or before its `lender`; or keeps a state."""
     plan = None if kwargs is None else getattr(cache_among(kwargs), "plan", None)
-    if kwargs is None or plan is None or not plan.is_open:
+    call = SCOPE.get().call
+    if kwargs is None or call is None or plan is None or not plan.is_open:
         return None
-    entering, plan.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
+    call.entering, call.norm = args[0] if args else kwargs["hidden_states"], norm_behind(module)
     if lender is None:
-        narrowing = plan.enter(index, entering, kwargs.get("attention_mask"), window, attends)
+        mask = kwargs.get("attention_mask")
+        narrowing = plan.enter(index, call.entering, mask, window, attends)
     else:
-        narrowing = plan.borrow(lender, entering, window)
+        narrowing = plan.borrow(lender, call.entering, window)
     if narrowing is None:
         return None
-    current = CALL.get()
-    if current is not None:
-        current.narrowed = True
     hidden, source, mask = narrowing
+    call.narrowed, call.entering, call.source = True, hidden, source
     kwargs = {**kwargs, "attention_mask": mask}
     if source is None:  # the language model has taken its last rows already
         return args, kwargs

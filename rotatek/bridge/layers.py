@@ -1,14 +1,12 @@
 """The layers of a language model: whether compressed attention computes theirs, and the states of
 those that hold one in place of Keys.
 
-After the prefill a layer attends through our kernels: softmax(scale * q K^T) V over its cached
-tokens, all of them or a window of the newest. A model that computes more than that would silently
-give other answers, so it is found here, in the configuration and in the modules, and refused.
+Our kernels compute softmax(scale * q K^T) V over cached tokens, all of them or a window of the
+newest. A model that computes more would silently give other answers, so it is refused here.
 
-Linear attention, state spaces and short convolutions hold a state. Their cache layers are
-transformers' own, untouched: a convolution's last inputs and a recurrent state, of the same size
-whatever the prompt's length. A cache has one layer for each layer of the language model, so that
-either kind is found by its index; what compresses numbers those with Keys.
+Linear attention, state spaces and short convolutions hold a state of one size, in transformers' own
+cache layers. A cache has a layer for each of the language model; what compresses numbers those with
+Keys alone.
 """
 
 import inspect
@@ -87,10 +85,8 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
 
 
 def weight_of(module: Any) -> Tensor | None:
-    """A layer's weights as numbers [out, in]; None where they cannot be read.
-
-    Quantisers keep them in tensors of their own kind, or behind a method, and offer the numbers.
-    """
+    """A layer's weights as numbers [out, in], which quantisers keep in tensors of their own kind or
+    behind a method; None where they cannot be read."""
     weight: Any = getattr(module, "weight", None)
     weight = weight() if callable(weight) and not isinstance(weight, Tensor) else weight
     if type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point():
@@ -213,8 +209,7 @@ def refuse_unfit(model: PreTrainedModel) -> None:
 
 
 def _unlike(model: PreTrainedModel) -> Iterator[str]:
-    """Features that our attention does not compute: of a model, of its language model's
-    configuration, of its attention modules."""
+    """Features that our attention does not compute."""
     config = model.get_decoder().config
     crossed = getattr(config, "cross_attention_layers", None) or config.is_encoder_decoder
     if crossed or model.config.is_encoder_decoder:
@@ -234,8 +229,7 @@ def _unlike(model: PreTrainedModel) -> Iterator[str]:
 
 
 def _with_keys(config: Any, kinds: Sequence[str]) -> set[str]:
-    """Kinds of layers that hold Keys in transformers' own cache: all but those with a state; all,
-    too, where it knows a kind no better than we do."""
+    """Kinds of layers that hold Keys in transformers' own cache; all where it does not know one."""
     if set(kinds) <= set(KINDS):
         return set(kinds)
     try:
@@ -345,7 +339,7 @@ def state_of(layer: Any) -> dict[str, list[Tensor | None]]:
 
 
 def restore(layer: Any, state: Mapping[str, Sequence[Tensor | None]]) -> Any:
-    """Give an empty layer copies of a state, of `state_of`; returns the layer."""
+    """An empty layer, with copies of a state, of `state_of`."""
     updates = (layer.update_conv_state, layer.update_recurrent_state) if any(state.values()) else ()
     for update, name in zip(updates, STATES, strict=False):
         for number, tensor in enumerate(state[name]):
@@ -353,8 +347,3 @@ def restore(layer: Any, state: Mapping[str, Sequence[Tensor | None]]) -> Any:
                 update(tensor, number)
                 layer.has_previous_state[number] = True
     return layer
-
-
-def copied(layer: Any) -> Any:
-    """A layer with a state of its own that is equal to this one's."""
-    return restore(emptied(layer), state_of(layer))

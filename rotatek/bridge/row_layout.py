@@ -98,6 +98,13 @@ class Layout:
         aside = None if self.aside is None else self.aside.to(device)
         return Layout(self.visual.to(device), self.valid.to(device), self.window, aside)
 
+    def repeated(self, rows: int) -> "Layout":
+        """Of `rows` samples, each repeated as `generate` does for its beams and samples."""
+        times = max(1, rows // len(self.visual))
+        names = ("visual", "valid", "aside") if self.aside is not None else ("visual", "valid")
+        told = {name: getattr(self, name).repeat_interleave(times, 0) for name in names}
+        return replace(self, **told)
+
     @property
     def stays(self) -> Tensor:
         """[B, L] bool: the tokens that a cache keeps, or may keep."""

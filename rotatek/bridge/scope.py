@@ -11,46 +11,65 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 
 @dataclass(eq=False)
 class Call:
-    """One forward pass that carries one of our caches.
+    """One forward pass that carries one of our caches, and its layer that runs now.
 
-    Attributes:
-        attended: layers of the cache that have attended so far.
-        narrowed: whether rows were left out before the layer that runs now.
+    attended: layers of the cache that have attended so far; narrowed: whether rows were left out
+    before the present layer; source: [B, n] the rows that are left, where it reads them so;
+    entering: [B, n, hidden], what it reads; norm: behind its attention; additions: visual rows
+    [B, L] bool, and what the model adds to them behind each of its first layers.
     """
 
     attended: int = 0
     narrowed: bool = False
+    source: Tensor | None = None
+    entering: Tensor | None = None
+    norm: nn.Module | None = None
+    additions: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
 
-CALL: Final[ContextVar[Call | None]] = ContextVar("rotatek_call", default=None)  # that runs here
-_OWN: Final[ContextVar[bool]] = ContextVar("rotatek_own", default=False)
+class Scope(NamedTuple):
+    """What models find that run in this context, and in no other thread's.
+
+    own: whether their calls are ours; call: that carries our cache; tap: sees its module's
+    attention calls; queries: records the language model's queries; stop: ends the work at the next
+    pause between two layers; checkpoint: is called there, and lets other work go ahead.
+    """
+
+    own: bool = False
+    call: Call | None = None
+    tap: Any = None
+    queries: Any = None
+    stop: Any = None
+    checkpoint: Callable[[], None] | None = None
+
+
+SCOPE: Final[ContextVar[Scope]] = ContextVar("rotatek_scope", default=Scope())  # noqa: B039
 
 
 def is_own() -> bool:
     """Whether this context's calls are ours. Never in a compiled graph: `torch.compile` cannot
     follow context variables, and calls of ours run outside it."""
-    return not torch.compiler.is_compiling() and _OWN.get()
+    return not torch.compiler.is_compiling() and SCOPE.get().own
 
 
 @contextmanager
-def own_calls(*held: tuple[ContextVar[Any], Any]) -> Iterator[None]:
-    """Let the models that run in this context use RotateK's attention, with any cache or none.
-    held: variables and the values that they have meanwhile, in no other thread."""
-    tokens = [(name, name.set(value)) for name, value in ((_OWN, True), *held)]
+def own_calls(**held: Any) -> Iterator[None]:
+    """Let the models that run in this context use RotateK's attention, with any cache or none;
+    held: what else of its `Scope` is so meanwhile."""
+    token = SCOPE.set(SCOPE.get()._replace(own=True, **held))
     try:
         yield
     finally:
-        for name, token in reversed(tokens):
-            name.reset(token)
+        SCOPE.reset(token)
 
 
 NAMES: Final = ("cache", "past_key_values")

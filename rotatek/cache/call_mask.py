@@ -41,14 +41,13 @@ def check_prompt(plan: TokenPlan, mask: Any) -> None:
     Raises:
         ModeUnsupported: for another one, or for one of another form.
     """
-    valid = plan.valid
     if mask is None:
-        same = bool(valid.all())
+        same = bool(plan.prompt.valid.all())
     elif not isinstance(mask, Tensor) or mask.dim() != 2:
         raise ModeUnsupported(_FORM)
-    else:  # `generate` repeats rows
-        valid = valid.repeat_interleave(max(1, len(mask) // len(valid)), 0).to(mask.device)
-        same = mask.shape != valid.shape or torch.equal(mask.bool(), valid)  # `meet` checks shapes
+    else:
+        valid = plan.prompt.repeated(len(mask)).valid.to(mask.device)
+        same = mask.shape != valid.shape or torch.equal(mask.bool(), valid)  # `enter` checks shapes
     if not same:
         raise ModeUnsupported(_PROMPT)
 

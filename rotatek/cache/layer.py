@@ -80,10 +80,6 @@ class CompressedLayer(CacheLayerMixin):
         """No maximum."""
         return -1
 
-    def offload(self) -> None:
-        """Refused: the layer is not a pair of tensors."""
-        raise ModeUnsupported("A compressed cache cannot be offloaded. Turn offloading off.")
-
 
 def not_assisted() -> UserError:
     """The refusal of drafts, by an assistant or by prompt lookup."""
@@ -99,6 +95,7 @@ class AttendingCache(Cache):
     keep its addresses, for graphs, and undo its additions."""
 
     attends: ClassVar = True
+    graph = True  # whether its one-token steps may be replayed as a CUDA graph
 
     @property
     def only_grows(self) -> bool:

@@ -6,7 +6,7 @@ it.
 
 import importlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -35,14 +35,23 @@ def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
     Returns:
         S and S^-1, [Hkv, d, d] each; None for a quantised W_o whose weights cannot be read.
     """
-    projection = getattr(module, "o_proj", None)
-    weights = _version(getattr(projection, "weight", None))
-    held = _HELD.get(module)
-    if held is None or held[1] != weights:
-        with torch.inference_mode(False), torch.no_grad(), _loaded(projection, key):
+    projection: Any = getattr(module, "o_proj", None)
+    weight = getattr(projection, "weight", None)
+    held, version = _HELD.get(module), _version(weight)
+    if held is None or held[1] != version:
+        loaded: Any = nullcontext()
+        offloaded = isinstance(weight, Tensor) and weight.device.type == "meta"
+        if offloaded and key.device.type != "meta":
+            accelerate = importlib.import_module("accelerate.utils")
+            inner = getattr(projection, "base_layer", projection)  # PEFT wraps it
+            loaded = accelerate.align_module_device(inner, key.device)
+        roots, (_, heads, _, d) = None, key.shape
+        with torch.inference_mode(False), torch.no_grad(), loaded:
             known = weight_of(projection)
-            held = None if known is None else _output_roots(known, key), weights
-        _HELD[module] = held
+            if known is not None:  # blocks: [Hkv, G, hidden, d]
+                blocks = known.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)
+                roots = rotation.metric_root((blocks.mT @ blocks).sum(1))
+        _HELD[module] = held = roots, version
     return held[0]
 
 
@@ -63,21 +72,3 @@ def _version(weight: Any) -> tuple[Any, ...] | None:
         return None
     count = 0 if weight.is_inference() else weight._version
     return weight.device, weight.data_ptr(), weight.dtype, count
-
-
-def _loaded(projection: Any, key: Tensor) -> AbstractContextManager[Any]:
-    """A context for reading the weights of a projection, which accelerate may have offloaded."""
-    weight = getattr(projection, "weight", None)
-    off = isinstance(weight, Tensor) and weight.device.type == "meta"
-    if not off or key.device.type == "meta":
-        return nullcontext()
-    accelerate = importlib.import_module("accelerate.utils")  # which has offloaded it
-    held = getattr(projection, "base_layer", projection)  # PEFT wraps it
-    loading: AbstractContextManager[Any] = accelerate.align_module_device(held, key.device)
-    return loading
-
-
-def _output_roots(weight: Tensor, key: Tensor) -> Roots:
-    heads, d = key.shape[1], key.shape[3]
-    blocks = weight.float().unflatten(1, (heads, -1, d)).permute(1, 2, 0, 3)  # [Hkv, G, hidden, d]
-    return rotation.metric_root((blocks.transpose(-1, -2) @ blocks).sum(1))

@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root, tag
 from rotatek.bridge.layers import lends, window_of
-from rotatek.bridge.row_layout import TEXT_STEP
+from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.bridge.scope import SCOPE
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.measures import Stopwatch
 from rotatek.cache.output_metric import output_metric
@@ -106,20 +107,6 @@ class PrefillCompressor:
         self.waiting.clear()
 
 
-class PromptCall(NamedTuple):
-    """One attention call over a prompt.
-
-    module: that calls, whose output projection some methods weigh Values by; query [B, Hq, L, d],
-    key and value [B, Hkv, L, d]; out: [B, L, Hq, d], its output.
-    """
-
-    module: nn.Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    out: Tensor
-
-
 class PrefillLayer(CompressedLayer):
     """A cache layer that runs its own attention: full at prefill, which fills it, and compressed
     afterwards.
@@ -127,57 +114,25 @@ class PrefillLayer(CompressedLayer):
     Args:
         index: from 0, among those with Keys.
         plan: of the prompt.
-        filling: of its cache; None where a prefill fills other caches' layers alone.
-        members: the layers that a prefill fills: this one, or those of several caches,
-            transformers' own among them.
-        watches: lists that get each member's time, where it is measured.
+        filling: of its cache.
+
+    Attributes:
+        store: its visual tokens, when `filling` has compressed them.
     """
 
-    def __init__(
-        self,
-        index: int,
-        plan: TokenPlan,
-        filling: PrefillCompressor | None,
-        members: Sequence[Any] = (),
-        watches: Sequence[list[Stopwatch]] | None = None,
-    ) -> None:
+    def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
         super().__init__(index)
-        self.plan, self.members, self.watches = plan, members, watches
-        self.filling: Any = filling
-        self._made: Store | None = None
+        self.plan, self.filling = plan, filling
+        self.store: Store | None = None
         self.text: TextBuffer | None = None
         self.span: WindowPositions | None = None  # of its tokens, if its attention has a window
         self.first = True  # whether the present rows are a prompt's
         # What each of some further rows sees, where a window moves and later layers borrow it.
         self.each: list[tuple[Visual | None, Text]] = []
 
-    @property
-    def store(self) -> Store | None:
-        """Its visual tokens, which are compressed now if they still wait for that."""
-        self.filling.finish()
-        return self._made
-
-    @store.setter
-    def store(self, store: Store | None) -> None:
-        self._made = store
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether the prefill has been stored."""
-        return self.text is not None
-
-    def begin(self, plan: TokenPlan) -> None:
-        """Be ready for the rows of a prompt."""
-        self.plan = plan
-        self.filling.forget()
-
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """Count the tokens, of a prompt for all that it fills, and send this layer along."""
-        if self.is_filled:
-            return super().update(key_states, value_states)
-        for layer in (self, *self.members):
-            if isinstance(layer, PrefillLayer):
-                layer.logical += self.plan.logical
+        """Count the tokens, of a prompt those that stay, and send this layer along."""
+        self.logical += self.plan.logical if self.text is None else key_states.shape[2]
         return tag(key_states, self), value_states
 
     def attend(
@@ -191,7 +146,7 @@ class PrefillLayer(CompressedLayer):
         self.first, self.each = self.text is None, []
         if self.text is None:
             out: Tensor = full()
-            self._fill(PromptCall(module, query, key, value, out))
+            self.store_prefill(module, query, key, value, out)
             self.plan.observe(self.index, query, key, scale)
             return out
         self.follow(0)
@@ -242,35 +197,28 @@ class PrefillLayer(CompressedLayer):
             return visual
         return visual._replace(lengths=self.text.tables.seen(self.text.lengths), fresh=True)
 
-    def _fill(self, call: PromptCall) -> None:
-        """Store a prompt's states in every member. What two of them would compute alike is computed
-        once, unless their times are measured."""
-        states = None
-        for number, layer in enumerate(self.members or (self,)):
-            watch: AbstractContextManager[Any] = nullcontext()
-            if self.watches is not None:
-                watch = Stopwatch(call.key.device)
-                self.watches[number].append(watch)
-            with watch:
-                if isinstance(layer, PrefillLayer):
-                    made = layer.store_prefill(call, states)
-                    states = made if self.watches is None else None
-                else:
-                    layer.update(call.key, call.value)
-
     def store_prefill(
-        self, call: PromptCall, states: LayerStates | None = None
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        out: Tensor,
+        states: LayerStates | None = None,
     ) -> LayerStates | None:
-        """Store one prefill's states.
+        """Store the states of an attention call over a prompt.
 
         Args:
-            call: over the prompt.
+            module: that calls, whose output projection some methods weigh Values by.
+            query: [B, Hq, L', d].
+            key: [B, Hkv, L', d].
+            value: [B, Hkv, L', d].
+            out: [B, L', Hq, d], the call's result.
             states: the visual ones, where another cache has gathered them.
 
         Returns:
             The visual states; None where the layer reads no visual token.
         """
-        module, query, key, value, out = call
         visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
         width, order = window_of(module), None
         if width is not None:
@@ -301,8 +249,7 @@ class PrefillLayer(CompressedLayer):
             seen = states.cached("seen", lambda: states.taken(order))
         filling, more = self.filling, dict[str, Any]()
         if filling.method.times_smaller is not None:
-            parts = {"stream": self.plan.entering(), "gain": self.plan.gain(module, out)}
-            more = {name: None if p is None else p.to(key.device) for name, p in parts.items()}
+            more = _measured(module, window, out)
             more["value_metric"] = output_metric(module, key)
         if filling.bases is not None:
             more["basis"] = filling.bases[self.index]
@@ -398,3 +345,67 @@ class PrefillLayer(CompressedLayer):
     def reset(self) -> None:
         """Forget everything; the layer can take a new prefill."""
         self.logical, self.store, self.text, self.span = 0, None, None, None
+
+
+def _measured(module: Any, window: Rows, out: Tensor) -> dict[str, Any]:
+    """A layer's `stream` and `gain` as of `LayerStates`; arguments as of `store_prefill`. Errors of
+    several layers' outputs are comparable in the stream that they are added to."""
+    call = SCOPE.get().call
+    assert call is not None and call.entering is not None
+    stream = window.to(call.entering.device).gather(call.entering[:, None]).to(out.device)
+    if call.norm is None:
+        return {"stream": stream}
+    before = module.o_proj(window.gather(out.transpose(1, 2)).transpose(1, 2).flatten(2))
+    size, changed = (x.float().square().sum((1, 2)) for x in (before, call.norm(before)))
+    return {"stream": stream, "gain": (changed / size.clamp(min=1e-30)).to(out.device)}
+
+
+class SharedLayer(CompressedLayer):
+    """A layer of a prefill that fills those of several caches: `PrefillLayer`s, and transformers'
+    own. What two of them would compute alike is computed once, unless their times are measured.
+
+    watches: lists that get each member's time, where it is measured.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        plan: TokenPlan,
+        members: Sequence[Any],
+        watches: Sequence[list[Stopwatch]] | None,
+    ) -> None:
+        super().__init__(index)
+        self.plan, self.members, self.watches = plan, members, watches
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+        """Count the prompt's tokens in all members, and send this layer along."""
+        for layer in (self, *self.members):
+            if isinstance(layer, CompressedLayer):
+                layer.logical += self.plan.logical
+        return tag(key_states, self), value_states
+
+    def attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
+    ) -> Tensor:
+        """Full attention, which fills every member."""
+        out: Tensor = full()
+        states = None
+        for number, layer in enumerate(self.members):
+            watch = Stopwatch(key.device)
+            if self.watches is not None:
+                self.watches[number].append(watch)
+            with nullcontext() if self.watches is None else watch:
+                if isinstance(layer, PrefillLayer):
+                    made = layer.store_prefill(module, query, key, value, out, states)
+                    states = made if self.watches is None else None
+                else:
+                    layer.update(key, value)
+        self.plan.observe(
+            self.index, query, key, getattr(module, "scaling", query.shape[-1] ** -0.5)
+        )
+        return out
+
+    def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
+        """The layer that borrows attends to the prompt as it is."""
+        out: Tensor = full()
+        return out

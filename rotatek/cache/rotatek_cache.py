@@ -8,7 +8,7 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from kernels.reference import Packed
-from rotatek.bridge.attention import accepted, is_watched
+from rotatek.bridge.attention import accepted
 from rotatek.bridge.layers import (
     among_states,
     attention_layers,
@@ -33,6 +33,7 @@ from rotatek.bridge.layers import (
     state_of,
     tensors_of,
 )
+from rotatek.bridge.scope import SCOPE
 from rotatek.cache import cache_file
 from rotatek.cache.call_mask import TEXT, check_further, check_prompt
 from rotatek.cache.layer import AttendingCache, not_assisted
@@ -57,7 +58,9 @@ log = logging.getLogger(__name__)
 class RotateKCache(AttendingCache):
     """A KV cache whose visual part is compressed at the end of prefill.
 
-    On a GPU the decoding steps of `generate` are replayed as a CUDA graph; `graph` turns that off.
+    On a GPU the decoding steps of `generate` are replayed as a CUDA graph. With `graph` False they
+    are launched kernel by kernel with the same capacity, so that kernels split their work in the
+    same way, and the tokens are the same.
 
     Args:
         model: a loaded vision-language model, or a wrapper around one; hooks are put on it once,
@@ -102,9 +105,7 @@ class RotateKCache(AttendingCache):
                 f"{settings.tokens.label} acts before the language model: embed the prompt with "
                 "the model's `embed(prompt, settings.tokens)` and hand its `inputs()` to the cache."
             )
-        method = settings.channels
-        filling = PrefillCompressor(method, recorder, method.bases(count), settings.pruning)
-        self._begin(model, settings, plan, filling)
+        self._begin(model, settings, plan, settings.channels.bases(count), recorder)
         self._by_ids = "visual" not in inputs
 
     def _begin(
@@ -112,31 +113,21 @@ class RotateKCache(AttendingCache):
         model: PreTrainedModel,
         settings: Settings,
         plan: TokenPlan,
-        filling: PrefillCompressor,
+        bases: Sequence[Tensor] | None,
+        recorder: Recorder | None = None,
     ) -> None:
         """Empty layers of a plan."""
         self._model = weakref.ref(model)
         self.settings, self.plan = settings, plan
+        method, pruner = settings.channels, settings.pruning
+        self.filling = filling = PrefillCompressor(method, recorder, bases, pruner)
         self._visual = visual_ids(model.config)
         self.notes: Any = None
-        self._prompt = plan  # `reset` restores it
         self._by_ids = True  # whether visual tokens are known by their ids
-        self._again = False  # whether a prompt comes behind `reset`
         self._columns: Tensor | None = None  # see `call_mask`; None where the plan tells them
         keys = [PrefillLayer(number, plan, filling) for number in range(plan.layers)]
         super().__init__(layers=among_states(model, keys))
         self._steps = StepGraph()
-
-    @property
-    def graph(self) -> bool:
-        """Whether the model replays one-token steps on this cache as a CUDA graph, where there is a
-        GPU. With False they are launched kernel by kernel with the same capacity, so that kernels
-        split their work in the same way, and the tokens are the same."""
-        return self._steps.replays
-
-    @graph.setter
-    def graph(self, wanted: bool) -> None:
-        self._steps.replays = wanted
 
     def run(
         self,
@@ -146,18 +137,14 @@ class RotateKCache(AttendingCache):
         may_replay: bool = True,
     ) -> Any:
         """The model's forward pass on this cache: one-token steps replayed, others run normally.
-
-        Args:
-            forward: the model's own.
-            args: its positional arguments; with any, nothing is replayed.
-            kwargs: the others, with this cache.
-            may_replay: whether nothing of the model has to see every call.
-        """
+        may_replay: whether nothing of the model has to see every call."""
         if not self._filled:
             return forward(*args, **kwargs)
         kind = self._replayable(kwargs) if may_replay and not args else None
         if kind is None:
-            self._thaw()
+            if self._steps.holding:  # the text grows again
+                self._steps.forget()
+                self.make_growing()
             return forward(*args, **kwargs)
         try:
             return self._steps.step(kind, forward, self, kwargs)
@@ -167,37 +154,36 @@ class RotateKCache(AttendingCache):
             return forward(**kwargs)
 
     def meet(self, model: PreTrainedModel, given: Mapping[str, Any]) -> None:
-        """See a call's arguments before the model does.
-
-        Args:
-            model: that is called, or a part of it.
-            given: arguments of the model's forward pass, or of its language model's.
+        """See a call's arguments before the model, or a part of it, does.
 
         Raises:
             ModeUnsupported: for assisted decoding, another model or another prompt, pictures of a
                 later turn, masks that cannot be honoured, and behind a call that broke off.
         """
         owner, ids, mask = self._model(), given.get("input_ids"), given.get("attention_mask")
-        if model is not owner and (owner is None or not _share_parts(model, owner)):
+        if owner is None or (
+            model is not owner
+            and owner not in {*model.modules()}
+            and model not in {*owner.modules()}
+        ):
             raise ModeUnsupported(
                 "The cache was made for another model. Make one for this model, or load it anew."
             )
-        layers = key_layers(self)
-        layers[0].filling.real = None
-        if len({layer.logical for layer in layers}) > 1 or layers[0].filling.unfinished:
+        layers, self.filling.real = key_layers(self), None
+        if len({layer.logical for layer in layers}) > 1 or self.filling.unfinished:
             raise ModeUnsupported(
                 "An earlier call with this cache broke off. Call its `reset`, and give the whole "
                 "prompt again."
             )
         if self._filled:
-            self.finish()
+            self.filling.finish()
             several = ids if ids is not None and ids.shape[1] > 1 else None
             if several is not None and is_one_of(several, self._visual).any():
                 raise ModeUnsupported(
                     "A filled cache takes no further pictures. Make one for the whole chat."
                 )
             if not torch.is_inference_mode_enabled():
-                for layer in key_layers(self):
+                for layer in layers:
                     layer.text.leave_inference()
                 for layer in state_layers(self):
                     change(layer, lambda t: t.clone() if t.is_inference() else t)
@@ -208,9 +194,9 @@ class RotateKCache(AttendingCache):
             if mask is not None:
                 found = check_further(layers, self._columns_now(), mask, tokens)
                 if found is not None:
-                    self._columns, layers[0].filling.real = found
+                    self._columns, self.filling.real = found
             return
-        if self._again:
+        if not self.plan.is_open:
             self._begin_again(given)
         kept = given.get("logits_to_keep")
         drafted = kept - 1 if isinstance(kept, int) else 0
@@ -234,18 +220,21 @@ class RotateKCache(AttendingCache):
             )
         if not self._filled:
             raise CacheNotStorable
+        self.filling.finish()
         return model
 
     def _columns_now(self) -> Tensor:
         """The kinds of all columns of a mask so far, [B, n] int8."""
         layer, known = key_layers(self)[0], self._columns
         if known is None:
-            known = self.plan.columns()
-            known = known.repeat_interleave(max(1, len(layer.text.lengths) // len(known)), 0)
+            prompt = self.plan.prompt.repeated(len(layer.text.lengths))
+            known = prompt.stays.to(torch.int8) + (prompt.stays & prompt.visual)  # see `call_mask`
+            known = known[:, : self.plan.logical]
         return pad(known, (0, layer.logical - known.shape[1]), value=TEXT)
 
     def _select(self, how: Callable[[Tensor], Tensor]) -> None:
         if self._filled:
+            self.filling.finish()
             self._columns = how(self._columns_now())
         super()._select(how)
 
@@ -263,8 +252,8 @@ class RotateKCache(AttendingCache):
     @property
     def _filled(self) -> bool:
         """Whether the prefill has been stored, in every layer."""
-        layers = key_layers(self)
-        return all(layer.is_filled for layer in layers) and not layers[0].filling.unfinished
+        filled = all(layer.text is not None for layer in key_layers(self))
+        return filled and not self.filling.unfinished
 
     @property
     def only_grows(self) -> bool:
@@ -280,58 +269,36 @@ class RotateKCache(AttendingCache):
         )
 
     def end(self) -> None:
-        """The prefill is over, if this was one. What it leaves to be compressed waits until it is
-        needed: for `finish`, a further call, or anything that reads the stores."""
-        key_layers(self)[0].filling.end()
+        """The prefill is over, if this was one. What it leaves to be compressed waits for
+        `filling.finish`: in a further call, or whatever reads the whole cache."""
+        self.filling.end()
         self.plan.end()
-
-    def finish(self) -> None:
-        """Complete the stores."""
-        key_layers(self)[0].filling.finish()
-
-    @property
-    def waits(self) -> bool:
-        """Whether the prompt has been read, and some of it is still to be compressed."""
-        return bool(key_layers(self)[0].filling.waits)
 
     def reset(self) -> None:
         """Forget everything: the next call brings a prompt, this one again or another."""
         self.close()
-        self._again = True
+        self.plan.end()
 
     def _begin_again(self, given: Mapping[str, Any]) -> None:
         """Make the plan of a prompt that comes behind `reset`."""
         model, names = self._model(), ("input_ids", "attention_mask")
         known = {name: given[name] for name in names if given.get(name) is not None}
-        if self._by_ids and model is not None and "input_ids" in known:
-            layout = layout_of(model, known)
-            self.plan = TokenPlan(layout, self.settings.pruning, self.plan.layers)
-        else:
-            self.plan = self._prompt.anew()
+        by_ids = self._by_ids and model is not None and "input_ids" in known
+        layout = layout_of(model, known) if by_ids else self.plan.prompt
+        self.plan = TokenPlan(layout, self.settings.pruning, self.plan.layers)
         for layer in key_layers(self):
-            layer.begin(self.plan)
-        self._again = False
+            layer.plan = self.plan
 
     def _replayable(self, given: Mapping[str, Any]) -> tuple | None:
         """The kind of a call with one token; None for one that has to run normally."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return None
-        layers = key_layers(self)
-        if is_watched():
+        watched = SCOPE.get().queries is not None
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or watched:
             return None
         kind = kind_of(given)
-        if kind is None:
+        if kind is None or self.filling.real is not None:
             return None
-        if layers[0].filling.real is not None:
-            return None
-        one_device = all(la.text.keys.device == given["input_ids"].device for la in layers)
-        return kind if one_device else None
-
-    def _thaw(self) -> None:
-        """Let the text grow again, for a call that no graph serves."""
-        if self._steps.holding:
-            self._steps.forget()
-            self.make_growing()
+        device = given["input_ids"].device
+        return kind if all(la.text.keys.device == device for la in key_layers(self)) else None
 
     def save(
         self, path: str | os.PathLike[str], notes: Any = None, *, owner: str | None = None
@@ -407,9 +374,7 @@ class RotateKCache(AttendingCache):
             settings = Settings.from_dict(content["settings"])
             plan = TokenPlan.finished(settings.pruning, len(places), content["plan"])
             settings = settings.with_options(**paths) if paths else settings
-            bases = settings.channels.bases(len(places))
-            filling = PrefillCompressor(settings.channels, None, bases, settings.pruning)
-            cache._begin(model, settings, plan, filling)
+            cache._begin(model, settings, plan, settings.channels.bases(len(places)))
             cache.notes = content["notes"]
             layers = zip(content["layers"], places, strict=True)
             cache._go_on_from(
@@ -435,10 +400,8 @@ class RotateKCache(AttendingCache):
             CacheNotStorable: where no prefill has run, or the model is gone.
         """
         model = self._filler()
-        own = key_layers(self)[0].filling
-        filling = PrefillCompressor(self.settings.channels, None, own.bases, own.pruner)
         cache = type(self).__new__(type(self))
-        cache._begin(model, self.settings, self.plan, filling)
+        cache._begin(model, self.settings, self.plan, self.filling.bases)
         cache.notes, cache._columns = self.notes, self._columns
         cache._go_on_from((layer.state() for layer in key_layers(self)), tokens)
         for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
@@ -469,7 +432,8 @@ class RotateKCache(AttendingCache):
             layer.text.static = False
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """(kind, tensor) of all tensors of the cache."""
+        """(kind, tensor) of all tensors of the complete cache."""
+        self.filling.finish()
         for layer in key_layers(self):
             yield from layer.tensors()
         for layer in state_layers(self):
@@ -478,9 +442,8 @@ class RotateKCache(AttendingCache):
     def marks(self) -> Iterator[Tensor]:
         """Which tokens of its prompts are visual, padding or kept: two or three bytes a token. An
         empty cache has them for `reset` alone, and counts none."""
-        if any(layer.is_filled for layer in key_layers(self)):
-            for plan in (self.plan, self._prompt):
-                yield from plan.tensors()
+        if any(layer.text is not None for layer in key_layers(self)):
+            yield from self.plan.tensors()
             yield from () if self._columns is None else (self._columns,)
 
     def shared(self) -> Iterator[Tensor]:
@@ -503,13 +466,8 @@ class RotateKCache(AttendingCache):
         self._columns = None
         for layer in key_layers(self):
             layer.reset()
-            layer.filling.forget()
+        self.filling.forget()
         forget_states(self)
-
-
-def _share_parts(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Whether one of two modules is a part of the other."""
-    return other in set(one.modules()) or one in set(other.modules())
 
 
 def _refuse_shards(model: PreTrainedModel, settings: Settings) -> None:

@@ -6,7 +6,6 @@ inside capacity that was reserved for it (`TextBuffer.static`).
 """
 
 import gc
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,6 @@ from transformers.utils import ModelOutput
 from rotatek.bridge.layers import key_layers, state_layers, tensors_of
 from rotatek.bridge.scope import NAMES
 from rotatek.cache.layer import AttendingCache
-
-log = logging.getLogger(__name__)
 
 ROOM: Final = 128  # tokens of the first reservation by default; it doubles when full
 MOST: Final = 1024  # tokens of one reservation
@@ -123,29 +120,6 @@ def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGr
     return graph
 
 
-@torch.inference_mode()  # as the prefills that the callers made
-def captured(
-    device: torch.device, cache: AttendingCache, work: Callable[[], None]
-) -> torch.cuda.CUDAGraph:
-    """One step on a cache as a CUDA graph; the cache is left unchanged.
-
-    Args:
-        device: a GPU.
-        cache: `work` adds a token to it; its capacity is reserved.
-        work: the step. It runs once outside the graph first, for lazy initialisation.
-    """
-    counters = cache.counters()
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        work()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    cache.rewind(counters)
-    graph = capture(device, work)
-    cache.rewind(counters)
-    return graph
-
-
 class StepGraph:
     """The captured one-token forward pass of one model on one cache.
 
@@ -157,14 +131,10 @@ class StepGraph:
     Args:
         room: tokens of the first reservation; None where a cache has all its capacity, and the kind
             of a step tells whether its tensors have moved.
-
-    Attributes:
-        captures: steps captured so far.
     """
 
     def __init__(self, room: int | None = ROOM) -> None:
-        self.room, self.captures = room, 0
-        self.replays = True  # else steps are launched kernel by kernel, with the same capacity
+        self.room = room
         self._kind: tuple | None = None  # of the step that has run with the present capacity
         self._held: list[Tensor] = []  # what the graph writes text and states to
         self._graph: Any = None
@@ -205,7 +175,7 @@ class StepGraph:
             out = forward(**given)
             self._kind = kind
             return out
-        if not self.replays:
+        if not cache.graph:
             return forward(**given)
         if self._graph is None:
             return self._begin(forward, cache, given)
@@ -246,7 +216,6 @@ class StepGraph:
             cache.rewind(counters)
             raise CaptureFailed from error
         self._graph = graph
-        self.captures += 1
         # None replaces the cache, or the graph would refer to itself.
         kept = {k: None if v is cache else v for k, v in made[0].items()}
         self._answer = type(made[0]), kept

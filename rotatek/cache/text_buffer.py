@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,22 +14,9 @@ from rotatek.cache.sliding_window import WindowSchedule
 from rotatek.errors import ModeUnsupported
 
 
-class Mark(NamedTuple):
-    """The argument of `TextBuffer.rewind`: counts of the host and the device."""
-
-    longest: int
-    lengths: Tensor
-
-
 def write_tokens(text: Text, keys: Tensor, values: Tensor, slot: Tensor | None = None) -> None:
-    """Write T tokens [B, Hkv, T, d] behind each row's last one; lengths do not change.
-
-    Args:
-        text: with enough capacity.
-        keys: of the tokens.
-        values: of the tokens.
-        slot: [B] where they begin instead.
-    """
+    """Write T tokens [B, Hkv, T, d] behind each row's last one, or from `slot` [B] on, where there
+    is enough capacity; lengths do not change."""
     assert text.lengths is not None
     first = text.lengths if slot is None else slot
     slots = first.long()[:, None]
@@ -123,8 +110,7 @@ class TextBuffer:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "TextBuffer":
-        """A buffer on the tensors of a state, to be copied before anything is written to it; state:
-        of `state`."""
+        """A buffer on a state's tensors, to be copied before anything is written to it."""
         tables = state.get("tables")
         made = cls.__new__(cls)
         vars(made).update(state, static=False, tables=tables and WindowSchedule(**tables))
@@ -181,14 +167,14 @@ class TextBuffer:
             self.static = False  # no graph writes to the copies
             self.select(torch.clone)
 
-    def mark(self) -> Mark:
-        """For `rewind`."""
-        return Mark(self.longest, self.lengths.clone())
+    def mark(self) -> tuple[int, Tensor]:
+        """The argument of `rewind`: counts of the host and the device."""
+        return self.longest, self.lengths.clone()
 
-    def rewind(self, mark: Mark) -> None:
-        """Undo additions since then; addresses stay."""
-        self.longest = mark.longest
-        self.lengths.copy_(mark.lengths)
+    def rewind(self, mark: tuple[int, Tensor]) -> None:
+        """Undo additions since `mark`; addresses stay."""
+        self.longest = mark[0]
+        self.lengths.copy_(mark[1])
 
     def read(self) -> Text:
         """The text as the attention's input."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.bridge.row_layout import (
@@ -31,28 +31,29 @@ class TokenPlan:
 
     layers: of the model, those that attend. A pruner counts these alone: rows that it drops behind
     one of them are dropped for the layers with a state that follow, too, which never read them.
+
+    Attributes:
+        prompt: the layout that it was made of.
+        length: L; logical: of them, what counts as read once the prefill is over.
+        visual, visual_kept: visual tokens of the first sample, and those of the last layers.
+        kept_rows: [B, L] bool on the CPU, where rows were dropped: for display.
     """
 
     def __init__(self, layout: Layout, pruner: TokenPruner, layers: int) -> None:
-        self.pruner = pruner
-        self.layers = layers
-        self.length = layout.length
-        self.logical = self.length  # of them, what counts as read once the prefill is over
+        self.pruner, self.layers = pruner, layers
+        self.prompt = replace(layout)  # without what the prefill works out on it
+        self.length = self.logical = layout.length
         if layout.aside is not None:
             self.logical -= int(layout.aside[0].sum())
-        self._entering: Tensor | None = None  # [B, L', hidden] of the layer now being filled
-        self.norm: nn.Module | None = None  # behind its output projection
-        self.kept_rows: Tensor | None = None  # [B, L] bool on the CPU, for display
+        self.kept_rows: Tensor | None = None
         self._stages = pruner.stages(layers) if self.prunes else {}
-        self._views: dict[int, WindowView] = {}  # of those rows, by the window's width
-        self._first = replace(layout)  # as the caller gave it, for `anew`
         self._begin(layout)
         self._choice: Tensor | None = None
         self._source: Tensor | None = None
+        self._views: dict[int, WindowView] = {}  # of the rows that are left, by the window's width
         self._masks: dict[tuple, Tensor | None] = {}  # of those rows, by the mask of all
         self._lent: dict[int, tuple[Tensor, Tensor]] = {}  # see `borrow`
-        self.additions: tuple[Tensor, tuple[Tensor, ...]] | None = None  # see `addition`
-        self.visual = int((layout.visual & layout.valid)[0].sum())
+        self.visual = int(layout.rows[0].lengths[0])
         self.visual_kept = self.visual
         if pruner.stage == "cache":  # each head's own, of those that all layers compute
             self.visual_kept = tokens_kept(self.visual, pruner.kept_share)
@@ -61,8 +62,8 @@ class TokenPlan:
         """Before any row is dropped."""
         self._layout: Layout | None = layout
         self._all: Layout | None = layout
-        self._rows: tuple[Rows, Rows, Rows] | None = layout.rows
-        self._whole = self._rows[0].lengths.tolist() if self.prunes else []
+        counts = layout.rows[0].lengths  # before any layer is queued
+        self._whole = counts.tolist() if self.prunes else []
 
     def state(self) -> dict[str, Any]:
         """The argument of `finished` that restores this plan after the prefill."""
@@ -73,21 +74,15 @@ class TokenPlan:
         """The plan of a prefill that is over; state: of `state`."""
         nothing = torch.zeros(1, state["length"], dtype=torch.bool)
         plan = cls(Layout(nothing, nothing, WINDOW), pruner, layers)
-        plan._layout = plan._all = plan._rows = None
+        plan.end()
         for name in _TOLD:
             setattr(plan, name, state[name])
         return plan
 
     def tensors(self) -> Iterator[Tensor]:
         """What stays when the prefill is over: which rows were visual, padding, or kept."""
-        first = self._first
-        for tensor in (first.visual, first.valid, first.aside, self.kept_rows):
-            if tensor is not None:
-                yield tensor
-
-    def anew(self) -> "TokenPlan":
-        """The plan of the same prompt, before it is read."""
-        return TokenPlan(self._first, self.pruner, self.layers)
+        told = self.prompt.visual, self.prompt.valid, self.prompt.aside, self.kept_rows
+        return (tensor for tensor in told if tensor is not None)
 
     @property
     def prunes(self) -> bool:
@@ -101,13 +96,13 @@ class TokenPlan:
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
         """Visual, text and window rows of the layer now being filled."""
-        assert self._rows is not None
-        return self._rows
+        assert self._layout is not None
+        return self._layout.rows
 
     def read_text(self) -> Rows | None:
         """Text rows that the layer's window sees, where some of them are then forgotten."""
-        aside = self._layout is not None and self._layout.aside is not None
-        return self._layout.read_text if self._layout is not None and aside else None
+        assert self._layout is not None
+        return None if self._layout.aside is None else self._layout.read_text
 
     def window_view(self, width: int) -> WindowView:
         """The tokens inside a window of `width`, in the layer now being filled: rows of the prompt,
@@ -122,25 +117,12 @@ class TokenPlan:
             self._views[width] = window_view_of(width, text, seen, count.int())
         return self._views[width]
 
-    @property
-    def valid(self) -> Tensor:
-        """[B, L] bool: which tokens of the prompt are no padding."""
-        return self._first.valid
-
-    def columns(self) -> Tensor:
-        """The kinds of the prompt's tokens, [B, n] int8: 0 for padding, 1 for text, 2 for visual
-        ones."""
-        stays = self._first.stays
-        return (stays.to(torch.int8) + (stays & self._first.visual))[:, : self.logical]
-
     def is_of(self, visual: Tensor) -> bool:
-        """Whether `visual` [B, L] bool may be its prompt's marks: `generate` repeats rows, and
-        `enter` refuses another number of them."""
-        own = self._first.visual
-        times = max(1, len(visual) // len(own))
-        own = own.repeat_interleave(times, 0).to(visual.device)
-        valid = self._first.valid.repeat_interleave(times, 0).to(visual.device)
-        return visual.shape != own.shape or bool(torch.equal(visual & valid, own & valid))
+        """Whether `visual` [B, L] bool may be its prompt's marks: `enter` refuses others in
+        number."""
+        own = self.prompt.repeated(len(visual)).to(visual.device)
+        same = visual.shape != own.visual.shape
+        return same or torch.equal(visual & own.valid, own.visual & own.valid)
 
     def enter(
         self,
@@ -165,26 +147,27 @@ class TokenPlan:
         if self._layout is None:
             return None
         if layer == 0:
-            self._meet(hidden)
+            if hidden.shape[1] != self.length or len(hidden) % len(self._layout.visual):
+                raise another_prompt()
+            if len(hidden) > len(self._layout.visual):
+                self._begin(self._layout.repeated(len(hidden)))
         if self._choice is not None:
             hidden = self._narrow(self._choice, hidden)
             self._choice = None
-        self._entering = hidden
-        if self._source is not None:
-            self._lent[layer] = self._source, self._layout.valid
-        elif self.prunes:
-            every = torch.arange(self.length, device=self._layout.valid.device)
-            self._lent[layer] = every.expand_as(self._layout.valid), self._layout.valid
-        if self._source is None:
+        valid, source = self._layout.valid, self._source
+        if source is None:
+            if self.prunes:
+                every = torch.arange(self.length, device=valid.device)
+                self._lent[layer] = every.expand_as(valid), valid
             return None
+        self._lent[layer] = source, valid
         if not attends:
-            valid = self._layout.valid.to(hidden.device)
-            return Narrowing(hidden, self._source, None if bool(valid.all()) else valid)
+            valid = valid.to(hidden.device)
+            return Narrowing(hidden, source, None if bool(valid.all()) else valid)
         kind = id(mask), window  # the caller holds its mask as long as the prefill runs
         if kind not in self._masks:
-            seen = seen_by(mask, self.length)
-            self._masks[kind] = narrow_mask(seen, self._source, self._layout.valid, window)
-        return Narrowing(hidden, self._source, self._masks[kind])
+            self._masks[kind] = narrow_mask(seen_by(mask, self.length), source, valid, window)
+        return Narrowing(hidden, source, self._masks[kind])
 
     def borrow(self, lender: int, hidden: Tensor, window: int | None = None) -> Narrowing | None:
         """The rows of a layer behind all those with a cache, which sees the rows of `lender`.
@@ -199,79 +182,19 @@ class TokenPlan:
         is_sliced = hidden.shape[1] < source.shape[1]
         return Narrowing(hidden, None if is_sliced else source, mask)
 
-    def forget_lent(self) -> None:
-        """No further layer of this forward pass borrows."""
-        self._lent.clear()
-
-    def _meet(self, hidden: Tensor) -> None:
-        """Be a plan of the rows that come: `generate` repeats each for its beams and samples."""
-        assert self._layout is not None
-        layout = self._layout
-        times, odd = divmod(len(hidden), len(layout.visual))
-        if hidden.shape[1] != self.length or odd:
-            raise another_prompt()
-        if times > 1:
-            visual = layout.visual.repeat_interleave(times, 0)
-            valid = layout.valid.repeat_interleave(times, 0)
-            aside = layout.aside
-            aside = None if aside is None else aside.repeat_interleave(times, 0)
-            self._begin(Layout(visual, valid, layout.window, aside))
-
-    def addition(self, layer: int) -> Tensor | None:
-        """Additions behind a layer, [B, L', hidden]; `additions`: visual rows [B, L] bool, and
-        for each of the first layers their additions, [visual rows, hidden]."""
-        if self.additions is None:
-            return None
-        visual, added = self.additions
-        if layer >= len(added):
-            self.additions = None
-            return None
-        dense = added[layer].new_zeros(*visual.shape, added[layer].shape[-1])
-        dense[visual.to(dense.device)] = added[layer]
-        return dense if self._source is None else take_rows(dense, self._source)
-
     def _narrow(self, choice: Tensor, hidden: Tensor) -> Tensor:
         """Drop the rows that were not chosen: the remaining hidden rows."""
         assert self._layout is not None
         kept = choice.to(self._layout.valid.device)
-        self.visual_kept = int((kept & self._layout.visual)[0].sum())
         self._layout, source = self._layout.take(kept)
+        self.visual_kept = int(self._layout.rows[0].lengths[0])
         self._masks.clear()
         self._views.clear()
-        self._rows = self._layout.rows
         hidden = take_rows(hidden, source)
         self._source = source if self._source is None else self._source.gather(1, source)
         whole = torch.zeros(len(source), self.length, dtype=torch.bool, device=source.device)
         self.kept_rows = whole.scatter_(1, self._source, self._layout.valid).cpu()
         return hidden
-
-    def entering(self) -> Tensor | None:
-        """The window's rows [B, 1, W, hidden] as the present layer reads them.
-
-        They are gathered on demand. The residual stream that an output is added to makes errors of
-        several layers' outputs comparable. None where they are not known.
-        """
-        if self._entering is None or self._rows is None or self._layout is None:
-            return None
-        if self._layout.length != self._entering.shape[1]:
-            return None  # a prompt in chunks, which is refused where it is stored
-        return self._rows[2].to(self._entering.device).gather(self._entering[:, None])
-
-    def gain(self, attention: nn.Module, out: Tensor) -> Tensor | None:
-        """By how much the norm behind the present layer's output projection changes the squared
-        size of the window's rows, [B]; None where outputs are added as they are.
-
-        Args:
-            attention: the layer's attention module.
-            out: [B, L', Hq, d], its output before the projection `o_proj`.
-        """
-        if self.norm is None or self._rows is None:
-            return None
-        project: Any = attention.o_proj
-        rows = self._rows[2].to(out.device).gather(out.transpose(1, 2)).transpose(1, 2)
-        before = project(rows.flatten(2))  # [B, W, hidden]
-        size, changed = (x.float().square().sum((1, 2)) for x in (before, self.norm(before)))
-        return changed / size.clamp(min=1e-30)
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
         """See one layer's prefill attention; choose rows when it is the pruner's turn.
@@ -287,16 +210,14 @@ class TokenPlan:
             counts = [tokens_kept(n, share) for n in self._whole]
             keep = torch.tensor(counts, device=query.device)
             layout = self._layout.to(query.device)
-            seen = Attended(query, keys, layout, scale, keep)
-            self._choice = self.pruner.choose(seen)
-        self._entering = self.norm = None
+            self._choice = self.pruner.choose(Attended(query, keys, layout, scale, keep))
 
     def end(self) -> None:
         """Let go of what the prefill needed: it is over."""
-        self._layout = self._all = self._rows = self._source = None
-        self._entering = self.norm = None
+        self._layout = self._all = self._source = None
         self._masks.clear()
         self._views.clear()
+        self._lent.clear()
 
 
 def visual_ids(config: PreTrainedConfig) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ from PIL import Image
 from torch import Tensor
 
 from kernels import dispatch
-from rotatek.bridge.attention import StopFlag, watched
+from rotatek.bridge.attention import StopFlag
+from rotatek.bridge.scope import own_calls
 from rotatek.cache.measures import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import memory
@@ -278,7 +279,7 @@ class Engine:
         assert prompt is not None
         try:
             for column in conversation.columns:
-                with self.scheduler.prefill(stop), watched(column.attention):
+                with self.scheduler.prefill(stop), own_calls(queries=column.attention):
                     logits, column.prefill_ms = feed_follow_up(self.vlm, column, turn)
                 self._begin(column, logits, prompt, max_new_tokens, sampling, stop)
                 yield column.prefilled(self.vlm, prompt)
@@ -385,7 +386,7 @@ class Engine:
             watching = [column.attention for column in group if column.attention is not None]
             seen = RecorderGroup(watching, plan.length - embedded.embeds.shape[1])
             try:
-                with self.scheduler.prefill(stop), watched(seen):
+                with self.scheduler.prefill(stop), own_calls(queries=seen):
                     caches = [column.cache for column in drawn]
                     logits, times = fill(self.vlm, embedded, plan, caches)
                     position = int(embedded.next_position[0])
@@ -453,9 +454,9 @@ class Engine:
 
     def _pack(self, column: Column, columns: list[Column]) -> Stored:
         """Compress what a column's prefill has left, for which its first token does not wait."""
-        if isinstance(column.cache, RotateKCache) and column.cache.waits:
+        if isinstance(column.cache, RotateKCache) and column.cache.filling.waits:
             with self.scheduler.prefill(None, packing=True), Stopwatch(self.vlm.device) as watch:
-                column.cache.finish()
+                column.cache.filling.finish()
             column.prefill_ms += 1000 * watch.seconds
         if column.draw and any(one.cache is column.cache for one in columns if one is not column):
             column.cache = forked(column.cache)

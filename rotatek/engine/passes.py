@@ -19,7 +19,6 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from rotatek.bridge.layers import (
-    copied,
     emptied,
     forget_states,
     key_layers,
@@ -32,7 +31,7 @@ from rotatek.bridge.row_layout import WINDOW, Layout
 from rotatek.bridge.scope import with_cache
 from rotatek.cache.layer import AttendingCache
 from rotatek.cache.measures import Stopwatch, synchronise
-from rotatek.cache.prefill_layer import PrefillLayer, Recorder
+from rotatek.cache.prefill_layer import Recorder, SharedLayer
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.token_plan import TokenPlan, layout_of
 from rotatek.errors import RequestTooLong
@@ -243,7 +242,7 @@ class SharedPrefill(AttendingCache):
         self._members = members
         watches = self._watches if timed else None
         shared = (
-            PrefillLayer(number, plan, None, layers, watches)
+            SharedLayer(number, plan, layers, watches)
             for number, layers in enumerate(zip(*map(key_layers, members), strict=True))
         )
         super().__init__(
@@ -311,7 +310,9 @@ def forked(cache: Cache) -> Cache:
         return cache.fork()
     own = DynamicCache()
     own.layers = [
-        copy.copy(layer) if isinstance(layer, CacheLayerMixin) else copied(layer)
+        copy.copy(layer)
+        if isinstance(layer, CacheLayerMixin)
+        else restore(emptied(layer), state_of(layer))
         for layer in cache.layers
     ]
     return own

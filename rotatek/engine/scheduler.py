@@ -21,7 +21,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rotatek.bridge.attention import StopFlag, stoppable
+from rotatek.bridge.attention import StopFlag
+from rotatek.bridge.scope import own_calls
 from rotatek.cache.measures import Pace, Stopwatch, synchronise
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
@@ -106,12 +107,12 @@ class Scheduler:
         turn = self._prefills if self.cores is None else self.cores.prompts
         first = nullcontext() if packing else turn
         if self.cores is not None:
-            with first, self.cores.work(), stoppable(stop, self.cores.share):
+            with first, self.cores.work(), own_calls(stop=stop, checkpoint=self.cores.share):
                 yield
         else:
             with first, self._turns:
                 steps = YieldToDecode(self._turns, self._patience, Pace(self.device))
-                with stoppable(stop, steps.checkpoint):
+                with own_calls(stop=stop, checkpoint=steps.checkpoint):
                     yield
                 synchronise(self.device)
         if self.device.type == "cpu":

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
-from rotatek.bridge.attention import tapped
 from rotatek.bridge.layers import attention_layers, attention_of, device_of, kv_shapes, state_bytes
 from rotatek.bridge.scope import own_calls, with_cache
 from rotatek.bridge.vision import AttentionTap
@@ -334,7 +333,7 @@ class VisionLanguageModel:
             ModeUnsupported: as `watched_attention`.
         """
         tap = AttentionTap(*self.watched_attention())
-        with tapped(tap):
+        with own_calls(tap=tap):
             states = self.features(pixels)
         scores = torch.cat(joined(tap.scores))
         keys = torch.cat(joined(tap.keys))

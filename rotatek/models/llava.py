@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
-from rotatek.bridge.attention import tapped
+from rotatek.bridge.scope import own_calls
 from rotatek.bridge.vision import AttentionTap
 from rotatek.inputs.token_grid import Grid
 from rotatek.methods.tokens.base import TokenPruner, View
@@ -61,7 +61,7 @@ class Llava(VisionLanguageModel):
             ModeUnsupported: where the projector reads several layers, or the CLS token.
         """
         tap = AttentionTap(self.read_layer(), cls=True)
-        with tapped(tap):
+        with own_calls(tap=tap):
             tower = self.model.model.vision_tower(
                 self._views(pixels), output_hidden_states=True, return_dict=True
             )

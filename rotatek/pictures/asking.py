@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from kernels.reference import Narrow, expanded
-from rotatek.bridge.attention import StopFlag, watched
+from rotatek.bridge.attention import StopFlag
 from rotatek.bridge.layers import key_layers, state_layers
+from rotatek.bridge.scope import own_calls
 from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.engine.conversation import newly_said, text_of
@@ -271,7 +272,7 @@ class Asker:
             tokens = torch.tensor([list(ids)], device=self.vlm.device).expand(len(copies), -1)
             position = torch.cat([cache.notes.next_position for cache in held])
             behind = copies[0] if len(copies) == 1 else SideBySide(copies)
-            with self.engine.scheduler.prefill(stop), watched(recorder):
+            with self.engine.scheduler.prefill(stop), own_calls(queries=recorder):
                 logits, _ = feed(self.vlm, tokens, position, behind)
         rows = []
         for cache, own in zip(copies, logits.split(1), strict=True):

@@ -132,7 +132,7 @@ class PictureReader:
         cache = RotateKCache(vlm.model, embedded.inputs(), self.settings, plan=plan)
         behind = torch.tensor([tail], device=vlm.device)
         fill(vlm, embedded, plan, [cache], timed=False, aside=behind)
-        cache.finish()  # while the device is ours
+        cache.filling.finish()  # while the device is ours
         cache.notes = PictureNotes(
             embedded.next_position, length, prompt.visual_tokens, images[0].size, len(images),
             pixels.grids,

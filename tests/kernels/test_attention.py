@@ -237,6 +237,7 @@ def filled(vlm: VisionLanguageModel, number: int) -> RotateKCache:
     embedded = vlm.embed(vlm.prompt(asked))
     cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(smaller=3))
     prefill(vlm, embedded, cache)
+    cache.filling.finish()
     return cache
 
 

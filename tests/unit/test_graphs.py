@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rotatek import RotateKCache, Settings, make_request
-from rotatek.bridge.attention import stoppable, watched
 from rotatek.bridge.layers import key_layers
-from rotatek.bridge.scope import with_cache
+from rotatek.bridge.scope import own_calls, with_cache
 from rotatek.cache import prefill_layer, question_graph, step_graph
 from rotatek.cache.question_graph import QuestionGraphs, padded
 from rotatek.engine.passes import feed
@@ -260,7 +259,7 @@ def test_what_is_watched_or_stopped_is_as_ever(
     (cache,) = read(qwen, Settings.of(smaller=8), picture(90, 120, seed=1))
     ids, number = words(20, 1), len(recorded)
     qwen.questions = QuestionGraphs()
-    with watched(AnswerAttentionRecorder.of(cache.plan.layers)):
+    with own_calls(queries=AnswerAttentionRecorder.of(cache.plan.layers)):
         asked(qwen, [cache], ids)
     long = words(question_graph.LONGEST + 1, 1)
     asked(qwen, [cache], long)
@@ -276,7 +275,7 @@ def test_what_is_watched_or_stopped_is_as_ever(
         def is_set(self) -> bool:
             return True
 
-    with stoppable(Flag()), pytest.raises(Stopped):  # type: ignore[arg-type]
+    with own_calls(stop=Flag()), pytest.raises(Stopped):
         asked(qwen, [cache], ids)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from kernels.reference import Narrow, project_query
 from rotatek import BASELINE, Engine, FastV, KeepAll, RotateK, RotateKCache, Settings, make_request
-from rotatek.bridge.attention import watched
+from rotatek.bridge.scope import own_calls
 from rotatek.engine.conversation import Conversation
 from rotatek.engine.damage import damages
 from rotatek.engine.events import Event, Finished, Token
@@ -46,7 +46,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     recorder = TraceRecorder(512)
     cache = RotateKCache(engine.vlm.model, embedded.inputs(), settings, recorder=recorder)
     queries = AnswerAttentionRecorder.of(cache.plan.layers, every=True)
-    with watched(queries):
+    with own_calls(queries=queries):
         logits, _ = prefill(engine.vlm, embedded, cache)
         list(decode(engine.vlm, embedded, cache, logits, tokens))
     return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None, queries.recorded), cache
