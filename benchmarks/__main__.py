@@ -15,7 +15,7 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,19 +52,12 @@ def main(words: Sequence[str] | None = None) -> int:
     for row in module.run(options):
         refused |= "refused" in row
         report["rows"].append(row)
-        sys.stdout.write(line_of(row) + "\n")
+        figures = (f"{n} {v:.4g}" if isinstance(v, float) else f"{n} {v}" for n, v in row.items())
+        sys.stdout.write("  ".join(figures) + "\n")
         sys.stdout.flush()
         if options.json is not None:
             options.json.write_text(json.dumps(report, indent=1, default=str) + "\n")
     return int(refused)
-
-
-def line_of(row: Mapping[str, Any]) -> str:
-    """A row as one line of names and figures."""
-    return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in row.items()
-    )
 
 
 if __name__ == "__main__":

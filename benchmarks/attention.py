@@ -128,8 +128,9 @@ def library(backend: SDPBackend, q: Tensor, visual: Narrow, text: Text, scale: f
         )
 
 
-def arms_of(k: list[int], mixes: list[str], d: int = 128) -> dict[str, Arm]:
+def arms_of(k: list[int], mixes: list[str]) -> dict[str, Arm]:
     """Every arm by name."""
+    d = Shape.d
     found = {f"k={each}": Arm(attend_triton, partial(channels, each), 2 * (each + d)) for each in k}
     for name in mixes:
         size = sum(sum(map(sum, side)) / len(side) / 4 for side in DIGITS[name])
@@ -198,7 +199,6 @@ def measure(shape: Shape, arms: dict[str, Arm], rounds: int, device: str) -> Ite
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line."""
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--tokens", type=int, nargs="+", default=[2880, 16384, 65536])
     parser.add_argument("--heads", nargs="+", default=["32/8", "28/4"], help="query/key heads")
@@ -209,7 +209,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[dict]:
-    """Every shape's rows."""
     device = "cpu" if options.tiny else "cuda"
     arms = arms_of(options.k, options.digits)
     yield {"arm": "read bandwidth", "bytes_per_s": read_bandwidth(device, options.rounds)}

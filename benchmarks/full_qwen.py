@@ -1,5 +1,5 @@
 """What benchmarks of whole models have in common: questions, settings, and Qwen2.5-VL-7B with
-random weights, on the meta device or on a GPU.
+random weights on a GPU.
 
 Numbers are those of the published `config.json`; the tokenizer is bytes and special tokens. No 16
 GB checkpoint is needed to measure what the real shapes cost. Answers mean nothing.
@@ -25,7 +25,6 @@ SETTINGS: Final = {
     "k=d/4": Settings.of(keep_channels=0.25),
     "smaller=8": Settings.of(smaller=8),
 }
-NAME = "qwen2.5-vl-7b"
 TEXT: dict[str, Any] = {
     "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 128000,
@@ -40,26 +39,20 @@ VISION: dict[str, Any] = {
 }  # fmt: skip
 
 
-def configured() -> tuple[type[PreTrainedModel], Any, VisionLanguageModel]:
-    """The class and the full-size configuration, and the tiny model whose structure it has."""
+def drawn() -> tuple[PreTrainedModel, VisionLanguageModel]:
+    """A full-size model as transformers has it, with random weights in bfloat16 on the GPU; and the
+    tiny one whose structure it has."""
     small = tiny_qwen()
     config = small.model.config.to_dict()
     text = {name: value for name, value in config["text_config"].items()
             if name not in ("head_dim", "layer_types", "per_layer_config")}  # fmt: skip
     config |= {"tie_word_embeddings": False, "text_config": text | TEXT}
     config["vision_config"] = config["vision_config"] | VISION
-    return type(small.model), type(small.model.config).from_dict(config), small
-
-
-def drawn(device: str = "cuda") -> tuple[PreTrainedModel, VisionLanguageModel]:
-    """A full-size model as transformers has it, without weights on "meta" and with random ones in
-    bfloat16 elsewhere; and the tiny one whose structure it has."""
-    kind, config, small = configured()
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with torch.device(device):
-            model = kind(config)
+        with torch.device("cuda"):
+            model = type(small.model)(type(small.model.config).from_dict(config))
     finally:
         torch.set_default_dtype(torch.float32)
     eos = small.tokenizer.convert_tokens_to_ids(small.tokenizer.eos_token)
@@ -69,17 +62,8 @@ def drawn(device: str = "cuda") -> tuple[PreTrainedModel, VisionLanguageModel]:
 
 def adapted(model: PreTrainedModel, small: VisionLanguageModel) -> VisionLanguageModel:
     """A model of `drawn` as `load` gives it."""
-    vlm = Qwen25VL(prepare(model), small.tokenizer, small.images, f"{NAME} (random)")
-    vlm.images.size = {"shortest_edge": 3136, "longest_edge": 1003520}
-    if vlm.device.type == "cuda":
-        vlm.optimise_for_gpu()
-    return vlm
-
-
-def qwen(tokens: int) -> VisionLanguageModel:
-    """Qwen2.5-VL-7B, with pictures of up to so many visual tokens."""
-    vlm = adapted(*drawn())
-    vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * tokens}
+    vlm = Qwen25VL(prepare(model), small.tokenizer, small.images, "qwen2.5-vl-7b (random)")
+    vlm.optimise_for_gpu()
     return vlm
 
 
@@ -92,4 +76,8 @@ def noise(width: int, height: int, grain: int = 8, seed: int = 0) -> Image.Image
 
 def model_and_sides(tiny: bool) -> tuple[VisionLanguageModel, tuple[int, int]]:
     """Qwen2.5-VL-7B's shapes and a picture's pixels; or a tiny model on a processor."""
-    return (tiny_qwen(), (224, 168)) if tiny else (qwen(2880), SIDES)
+    if tiny:
+        return tiny_qwen(), (224, 168)
+    vlm = adapted(*drawn())
+    vlm.images.size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 2880}
+    return vlm, SIDES

@@ -21,7 +21,6 @@ from rotatek.bridge.scope import with_cache
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.inputs.request import make_request
 from rotatek.methods.settings import Settings
-from rotatek.models import Prompt
 from tests.tiny import tiny_qwen
 
 PIXELS: Final = {1225: (980, 980), 2880: SIDES}  # that make so many visual tokens
@@ -36,15 +35,6 @@ class Clock(StoppingCriteria):
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         self.times.append(time.perf_counter())
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-def inputs_of(prompt: Prompt, batch: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """A processor's output, as the input of `generate`."""
-    rows = {
-        "input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
-        "mm_token_type_ids": prompt.visual.int(), **prompt.pixels.tensors,
-    }  # fmt: skip
-    return {name: torch.cat([one] * batch).to(device) for name, one in rows.items()}
 
 
 def generated(model: Any, inputs: dict[str, Any], cache: Any, new: int) -> tuple[list, list[float]]:
@@ -97,7 +87,6 @@ def ours(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line."""
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--visual", type=int, nargs="+", choices=PIXELS, default=[2880])
     parser.add_argument("--new", type=int, default=64, help="tokens of an answer")
@@ -116,8 +105,12 @@ def run(options: argparse.Namespace) -> Iterator[dict]:
     given: dict[tuple[int, int], dict[str, torch.Tensor]] = {}
     for size in sides.values():
         prompt = small.prompt(make_request(noise(*size), QUESTION, 8))
+        rows = {  # a processor's output, as the input of `generate`
+            "input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids),
+            "mm_token_type_ids": prompt.visual.int(), **prompt.pixels.tensors,
+        }  # fmt: skip
         for batch in options.batch:
-            inputs = inputs_of(prompt, batch, model.device)
+            inputs = {name: torch.cat([one] * batch).to(model.device) for name, one in rows.items()}
             given[prompt.visual_tokens, batch] = inputs
     for label in ("transformers", *SETTINGS):
         if label == next(iter(SETTINGS)) and not options.tiny:

@@ -61,7 +61,6 @@ def figures(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line."""
     parser.add_argument("--pages", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
 

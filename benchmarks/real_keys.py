@@ -128,7 +128,6 @@ def segment(
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line."""
     parser.add_argument("model", help="a hub id, a folder, or a GGUF file")
     parser.add_argument("texts", nargs="*", type=Path, help="files; else Python's own sources")
     parser.add_argument("--context", type=int, default=1024, help="compressed tokens")
@@ -140,7 +139,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row an arm."""
     model, tokenizer = load(options.model, options.device, options.dtype)
     prepare(model)
     whole = [tokenizer(t, return_tensors="pt")["input_ids"] for t in texts_of(options.texts)]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from unittest import mock
 
 from benchmarks.full_qwen import SETTINGS, model_and_sides, noise
+from benchmarks.timing import seconds
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed, Token
 from rotatek.inputs.request import Limits, Request, make_request
@@ -84,13 +85,6 @@ class Crowd:
             time.sleep(0.02)
         self.seconds = time.perf_counter() - started
 
-    def in_turns(self) -> None:
-        """One after the other."""
-        started = time.perf_counter()
-        for number in range(len(self.work)):
-            self.client(number)
-        self.seconds = time.perf_counter() - started
-
 
 def figures(vlm: VisionLanguageModel, name: str, work: list[Request], few: int, over: float,
             limit: float) -> dict[str, Any]:  # fmt: skip
@@ -103,7 +97,7 @@ def figures(vlm: VisionLanguageModel, name: str, work: list[Request], few: int, 
         crowd.together(over, limit)
     engine.pictures.clear()
     alone = Crowd(engine, work[:few], settings)
-    alone.in_turns()
+    alone.seconds = seconds(lambda: [*map(alone.client, range(len(alone.work)))])  # in turns
     gaps, rate = sorted(crowd.gaps) or [0.0], crowd.tokens / crowd.seconds
     return {
         "setting": name, "clients": len(work), "tokens_s": rate,
@@ -115,7 +109,6 @@ def figures(vlm: VisionLanguageModel, name: str, work: list[Request], few: int, 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command line."""
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--new", type=int, default=128, help="tokens of an answer, on average")
     parser.add_argument("--turns", type=int, default=6, help="clients that are asked in turns")
@@ -125,7 +118,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row a setting."""
     vlm, side = model_and_sides(options.tiny)
     work = requests(options.clients, side, options.new)
     none = property(lambda _: frozenset())

@@ -16,6 +16,7 @@ from torch import Tensor
 from kernels.plan import device_facts
 
 COLD_BYTES = 200 << 20  # one pass over all layers reads several times the L2
+ROUND_US = 1500  # of an arm's replays in a round
 Call = Callable[[], object]
 
 
@@ -50,7 +51,7 @@ def capture(calls: Sequence[Call], device: str) -> Call:
 
 
 def interleaved(
-    replays: Mapping[str, Call], layers: int, rounds: int, device: str, round_us: float = 1500
+    replays: Mapping[str, Call], layers: int, rounds: int, device: str
 ) -> dict[str, tuple[float, float, float]]:
     """Replay every arm in turn, `rounds` times: microseconds a layer, as the median and the lower
     and upper quartile."""
@@ -58,7 +59,7 @@ def interleaved(
     if device != "cpu":
         for name, replay in replays.items():
             once = _replay_us(replay, 1, device)
-            repeats[name] = max(1, min(50, round(round_us / max(once, 1.0))))
+            repeats[name] = max(1, min(50, round(ROUND_US / max(once, 1.0))))
     samples: dict[str, list[float]] = {name: [] for name in replays}
     for _ in range(rounds):
         for name, replay in replays.items():
@@ -72,7 +73,7 @@ def interleaved(
 
 def _replay_us(replay: Call, repeats: int, device: str) -> float:
     if device == "cpu":
-        return 1e6 * seconds(replay, repeats)
+        return 1e6 * seconds(replay)
     replay()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
@@ -83,29 +84,23 @@ def _replay_us(replay: Call, repeats: int, device: str) -> float:
     return start.elapsed_time(end) * 1e3 / repeats
 
 
-def wait() -> None:
-    """For the GPU, where there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def seconds(call: Call, repeats: int = 1) -> float:
-    """Of one call by the clock; a GPU is waited for before and after all of them."""
+def seconds(call: Call) -> float:
+    """Of a call by the clock; a GPU is waited for before and after it."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     wait()
     started = time.perf_counter()
-    for _ in range(repeats):
-        call()
+    call()
     wait()
-    return (time.perf_counter() - started) / repeats
+    return time.perf_counter() - started
 
 
-def in_turn(arms: Mapping[str, Call], rounds: int, warm: int = 1) -> dict[str, float]:
-    """Milliseconds of every arm by the clock: the median of runs that take turns."""
+def in_turn(arms: Mapping[str, Call], rounds: int) -> dict[str, float]:
+    """Milliseconds of every arm by the clock: the median of runs that take turns, after one."""
     found: dict[str, list[float]] = {name: [] for name in arms}
-    for _ in range(warm + rounds):
+    for _ in range(1 + rounds):
         for name, run in arms.items():
             found[name].append(1e3 * seconds(run))
-    return {name: statistics.median(each[warm:]) for name, each in found.items()}
+    return {name: statistics.median(each[1:]) for name, each in found.items()}
 
 
 @triton.jit
