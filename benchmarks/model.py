@@ -30,7 +30,7 @@ class Clock(StoppingCriteria):
     """Notes when each token is there, and ends nothing."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
+        self.times = [time.perf_counter()]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         self.times.append(time.perf_counter())
@@ -40,7 +40,6 @@ class Clock(StoppingCriteria):
 def generated(model: Any, inputs: dict[str, Any], cache: Any, new: int) -> tuple[list, list[float]]:
     """New tokens of every row, and the milliseconds that each took: the first has the prefill."""
     clock = Clock()
-    clock.times.append(time.perf_counter())
     ids = model.generate(
         **inputs, **with_cache(model, cache), max_new_tokens=new, min_new_tokens=new,
         do_sample=False, stopping_criteria=StoppingCriteriaList([clock]),

@@ -15,6 +15,7 @@ import traceback
 from typing import ClassVar, Final
 
 log = logging.getLogger("rotatek")
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UserError(Exception):
@@ -317,7 +318,7 @@ def public_error(exc: BaseException) -> UserError:
         return known
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
         return OutOfMemory()
-    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(exc, OSError) and exc.errno in FULL:
         return StorageFull()
     ident = secrets.token_hex(2)
     chain: list[BaseException] = []  # it and what caused it, outermost first

@@ -4,7 +4,6 @@ Answers go to stdout, everything else to stderr.
 """
 
 import argparse
-import errno
 import io
 import os
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from rotatek.errors import UserError, public_message
+from rotatek.errors import FULL, UserError, public_message
 from rotatek.inputs.text_files import one_line
 
 COMMANDS: Final = {
@@ -113,8 +112,7 @@ def refuse(unknown: Sequence[str]) -> None:
 def sentence_of(error: Exception) -> str:
     """The message for a failure. A file that cannot be used is named here, since only its owner
     reads the terminal."""
-    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if isinstance(error, OSError) and isinstance(error.filename, str) and not is_full:
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno not in FULL:
         reason = error.strerror or type(error).__name__
         name = one_line(error.filename)
         return f"{name} cannot be used: {reason.lower()}. Give another name or folder."

@@ -183,9 +183,8 @@ class Column:
         seen, kept = row is not None and not row.missed, self._kept(prompt)
         trace = attention = None
         if seen and self.recorder is not None and self.recorder.layers:
-            asked = None if self.attention is None else self.attention.recorded
             shown = prompt.pixels.grids, prompt.visual_tokens, kept
-            trace = self.recorder.finish(*shown, asked)
+            trace = self.recorder.finish(*shown, self.attention)
         if seen and self.attention is not None:
             attention = self.attention.finish(self.cache, prompt.visual[0], kept)
         event = Finished(

@@ -24,12 +24,9 @@ class Answer(NamedTuple):
     """One answer to one question.
 
     Attributes:
-        model: its name.
-        split: of the suite.
         question: its id, such as `sign.webp#2`.
         setting: the name of what compressed the cache.
         turn: 1 for the first question about the picture; later ones meet the cache it left.
-        answer: the text.
         score: in [0, 1], by the question's own metric.
         same: whether the text is the uncompressed cache's.
         bytes: live bytes of this prompt's cache before the answer, text and bases included.
@@ -61,11 +58,7 @@ class Answer(NamedTuple):
 
 
 def read(path: Path) -> list[Answer]:
-    """Every answer of a file; none where it is not there.
-
-    Raises:
-        UserError: where it is another file.
-    """
+    """Every answer of a file; none where it is not there."""
     if not path.exists():
         return []
     rows = csv.DictReader(io.StringIO(_whole(path.read_bytes())[0].decode(), newline=""))
@@ -97,24 +90,19 @@ def begin(path: Path) -> list[Answer]:
 
 
 def append(path: Path, answers: Iterable[Answer]) -> None:
-    """Add rows at the end of a file that was begun.
-
-    Raises:
-        OSError: where the disk is full; the file is as it was.
-    """
+    """Add rows at the end of a file that was begun; where the disk is full, it is as it was."""
     data = _member(
-        (*one[:6], round(one.score, 5), int(one.same), *one[8:11], *map(_short, one[11:]))
+        (
+            *one[:6], round(one.score, 5), int(one.same), *one[8:11],
+            *("" if value is None else f"{value:.6g}" for value in one[11:]),
+        )
         for one in answers
-    )
+    )  # fmt: skip
     with path.open("ab", buffering=0) as file:
         end = file.tell()
         if file.write(data) < len(data):
             file.truncate(end)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
 
 
 def _member(rows: Iterable[Iterable[object]]) -> bytes:

@@ -37,9 +37,6 @@ class RotateK(lmms):
         device: cpu, cuda, or auto for several GPUs.
         batch_size: prompts at once; the engine decodes them in one step.
         options: settings by their flat names.
-
-    Raises:
-        SettingError: for a setting that there is not.
     """
 
     is_simple = True
@@ -103,12 +100,7 @@ class RotateK(lmms):
 
 def sampling_of(options: dict[str, Any], number: int) -> Sampling:
     """How a task wants an answer chosen: greedily, unless it samples; the document's number is the
-    seed, so that a run can be repeated.
-
-    Raises:
-        ModeUnsupported: for beams.
-        SettingError: for a value out of range.
-    """
+    seed, so that a run can be repeated. Beams are refused."""
     if int(options.get("num_beams") or 1) > 1:
         raise ModeUnsupported("This task uses beams. Give --gen_kwargs num_beams=1.")
     if not options.get("do_sample"):

@@ -64,11 +64,8 @@ class Suite:
 
     @classmethod
     def read(cls, folder: Path | None = None) -> "Suite":
-        """A suite's questions; by default those of `assets/suite`.
-
-        Raises:
-            UserError: for a file that cannot be read, and for its first line that is no question.
-        """
+        """A suite's questions; by default those of `assets/suite`. Its first line that is no
+        question is refused by its number."""
         folder = assets() / "suite" if folder is None else folder
         found: list[Question] = []
         asked: dict[str, int] = {}
@@ -103,11 +100,7 @@ class Suite:
 
     def taken(self, splits: Sequence[str] = (), most: int | None = None) -> "Suite":
         """The same pictures' questions of some splits, and of so many pictures that they are about
-        `most`, spread over the file.
-
-        Raises:
-            SettingError: for a split that there is not, or a number below 1.
-        """
+        `most`, spread over the file."""
         known = list(dict.fromkeys(one.split for one in self.questions))
         for split in splits:
             if split not in known:

@@ -18,8 +18,8 @@ from transformers.cache_utils import Cache
 from kernels.reference import Narrow, Text, Visual, opened, project_query
 from rotatek.bridge.layers import key_layers
 from rotatek.cache.rotatek_cache import RotateKCache
-from rotatek.inspect.trace import AnswerRows
 
+MAX_STEPS = 64  # tokens with recorded queries, beside a prompt's last row
 READING = 2 / 3  # the share of the layers that come before those that read off the picture
 
 
@@ -38,14 +38,19 @@ class AnswerAttention:
 @dataclass
 class AnswerAttentionRecorder:
     """Keeps the last query row of every attention call in layers from `first` on, whose attention
-    is shown, or, with `every`, of all layers.
+    is shown, or, with `every`, of all layers: every token's; of a longer answer every second,
+    fourth... A call of several rows is a prompt or a further question, and starts anew.
 
-    A call of several rows is a prompt or a further question, and starts a new recording.
+    steps: numbers of the recorded tokens, 0 being the one that the prompt's last row chose; rows:
+    by layer, float16 [Hq, d] of each; token: the latest one's number.
     """
 
     first: int
     every: bool = False
-    recorded: AnswerRows = field(default_factory=AnswerRows)
+    steps: list[int] = field(default_factory=list)
+    rows: dict[int, list[Tensor]] = field(default_factory=dict)
+    token: int = 0
+    stride: int = 1  # between recorded tokens
 
     @classmethod
     def of(cls, layers: int, every: bool = False) -> "AnswerAttentionRecorder":
@@ -58,10 +63,23 @@ class AnswerAttentionRecorder:
         if layer < begins:
             return
         if layer == begins and query.shape[2] > 1:
-            self.recorded = AnswerRows([0])
+            self.steps, self.rows, self.token, self.stride = [0], {}, 0, 1
         elif layer == begins:
-            self.recorded.begin()
-        self.recorded.add(layer, query)
+            self._next()
+        if self.steps and self.steps[-1] == self.token:
+            row = query[0, :, -1].to(torch.float16, copy=True)
+            self.rows.setdefault(layer, []).append(row)
+
+    def _next(self) -> None:
+        """The next token; where it would be one too many, every second one is dropped."""
+        self.token += 1
+        if self.token == (MAX_STEPS + 1) * self.stride:
+            self.stride *= 2
+            keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]
+            self.rows = {layer: [rows[i] for i in keep] for layer, rows in self.rows.items()}
+            self.steps = [self.steps[i] for i in keep]
+        if self.token % self.stride == 0:
+            self.steps.append(self.token)
 
     @torch.inference_mode()
     def finish(
@@ -77,18 +95,17 @@ class AnswerAttentionRecorder:
         """
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
-        token, recorded = self.recorded.token, self.recorded.rows
-        every = {layer: own for layer, own in recorded.items() if layer >= self.first}
+        every = {layer: own for layer, own in self.rows.items() if layer >= self.first}
         whole = min(map(len, every.values()), default=0)
         total = int(visual.sum())
         if not whole or not total:
             return None
-        steps = self.recorded.steps[:whole]  # a stopped answer may end inside a step
+        steps = self.steps[:whole]  # a stopped answer may end inside a step
         mass = np.zeros((whole, total), dtype=np.float64)
         for layer, rows in every.items():
             found = _layer(cache, layer, visual)
             if found is not None:
-                seen = weights(torch.stack(rows[:whole], 1), *found, steps, token)
+                seen = weights(torch.stack(rows[:whole], 1), *found, steps, self.token)
                 if getattr(key_layers(cache)[layer], "span", None) is not None:
                     seen = seen[:, ::-1]  # there the newest come first
                 pruned = kept is not None and seen.shape[1] == int(kept.sum())

@@ -2,12 +2,11 @@
 
 A trace holds ingredients (Keys, covariances, queries of the window and of the answer), not
 pictures; `rotatek.inspect.trace_analysis` runs the methods' own functions on them for any
-settings the sliders hold. Its size is capped: at most `limit` Keys a head, and `MAX_STEPS` answer
-tokens.
+settings the sliders hold. Its size is capped: at most `limit` Keys a head, and as many answer
+tokens as `AnswerAttentionRecorder` keeps.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 import torch
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rotatek.inputs.token_grid import Grid
+from rotatek.inspect.answer_attention import AnswerAttentionRecorder
 from rotatek.methods import rotation
 from rotatek.methods.channels.base import HeadStates, LayerStates
 
 Floats = NDArray[np.float32]
-MAX_STEPS: Final = 64  # tokens with recorded queries, beside a prompt's last row
 
 
 @dataclass(frozen=True)
@@ -90,37 +89,6 @@ def _group(trace: LayerTrace, queries: NDArray, head: int) -> Floats:
 
 
 @dataclass
-class AnswerRows:
-    """The queries of an answer's tokens: every token's; of a longer answer every second, fourth...
-
-    steps: numbers of the recorded tokens; rows: by layer, float16 [Hq, d] of each; token: the
-    latest one's number.
-    """
-
-    steps: list[int] = field(default_factory=list)
-    rows: dict[int, list[Tensor]] = field(default_factory=dict)
-    token: int = 0
-    stride: int = 1
-
-    def begin(self) -> None:
-        """The next token; where it would be one too many, every second one is dropped."""
-        self.token += 1
-        if self.token == (MAX_STEPS + 1) * self.stride:
-            self.stride *= 2
-            keep = [i for i, step in enumerate(self.steps) if step % self.stride == 0]
-            self.rows = {layer: [rows[i] for i in keep] for layer, rows in self.rows.items()}
-            self.steps = [self.steps[i] for i in keep]
-        if self.token % self.stride == 0:
-            self.steps.append(self.token)
-
-    def add(self, layer: int, query: Tensor) -> None:
-        """One attention call, query [B, Hq, T, d], if its token is recorded."""
-        if self.steps and self.steps[-1] == self.token:
-            row = query[0, :, -1].to(torch.float16, copy=True)
-            self.rows.setdefault(layer, []).append(row)
-
-
-@dataclass
 class TraceRecorder:
     """Collects a `Trace` of sample 0 while a cache fills: one covariance a layer."""
 
@@ -149,14 +117,14 @@ class TraceRecorder:
         grids: tuple[Grid, ...],
         visual_tokens: int,
         kept: NDArray[np.bool_] | None,
-        asked: AnswerRows | None,
+        asked: AnswerAttentionRecorder | None,
     ) -> Trace:
         """Close the record and make the trace of it.
 
         Args:
             grids, visual_tokens: as a `Trace`'s.
             kept: [visual_tokens] the tokens behind a pruner's rows; None where none was dropped.
-            asked: the queries of the answer in every layer; None where they were not recorded.
+            asked: who has seen every layer; None where nobody has.
         """
         rows = [[] if asked is None else asked.rows[layer] for layer in range(len(self.layers))]
         whole = max(1, min(map(len, rows)))  # a stopped answer may end inside a step

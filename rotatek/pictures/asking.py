@@ -33,11 +33,8 @@ from rotatek.pictures.reading import PictureNotes, cut
 
 @dataclass(frozen=True)
 class Answer:
-    """One picture's answer to a question.
-
-    picture: its name; text: the answer; confidence: the geometric mean of the probabilities of the
-    answer's tokens, in (0, 1]; tokens: of the answer; error: why there is none, or nothing.
-    """
+    """One picture's answer to a question. picture: its name; confidence: the geometric mean of the
+    probabilities of its tokens, in (0, 1]; error: why there is none, or nothing."""
 
     picture: str
     text: str
@@ -261,8 +258,7 @@ class Asker:
         recorder: AnswerAttentionRecorder | None = None,
     ) -> list[Row]:
         """Rows of the running batch, whose copies of caches have read the question in one pass.
-        Several caches are such that `SideBySide` fits; number: of the request, a new one if none.
-        """
+        Several are such that `SideBySide` fits; number: of the request, a new one if none."""
         number = next(self.engine.scheduler.requests) if number is None else number
         with torch.inference_mode():
             copies = [cache.fork(len(ids)) for cache in held]
@@ -318,6 +314,4 @@ def _picks(engine: Engine, row: Row) -> Iterator[SampledToken]:
 
 
 def _said(failure: Exception) -> str:
-    if isinstance(failure, UserError):
-        return failure.message
     return OutOfMemory.sentence if is_out_of_memory(failure) else public_message(failure)

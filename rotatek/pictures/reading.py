@@ -36,12 +36,9 @@ PROBES: Final = ("What is the total?", "Why?\nSay it in two lines.")  # to try a
 
 @dataclass(frozen=True)
 class PictureNotes:
-    """The data that a stored picture needs beside its cache.
-
-    next_position: [1] where a question begins; tokens: of the chat before it; size: of the first
-    picture in pixels, width and height; pages: pictures in the prompt; grids: where their visual
-    tokens lie on them.
-    """
+    """What a stored picture needs beside its cache. next_position: [1] where a question begins;
+    tokens: of the chat before it; size: of the first picture in pixels, width and height; pages:
+    pictures in the prompt; grids: where their visual tokens lie on them."""
 
     next_position: Tensor
     tokens: int
@@ -111,9 +108,6 @@ class PictureReader:
 
         Returns:
             a filled cache that ends where a question begins; its `notes` are `PictureNotes`.
-
-        Raises:
-            RequestTooLong: where no question would fit behind them.
         """
         vlm = self.vlm
         head, _ = cut(vlm, "?", pixels.texts)
@@ -148,11 +142,7 @@ def cut(
 
 
 def check_cut(vlm: VisionLanguageModel) -> None:
-    """Make sure that a chat about a picture may be cut behind the picture.
-
-    Raises:
-        TextBeforePicture: where what comes before a question depends on the question.
-    """
+    """Refuse a template by which what comes before a question depends on the question."""
     texts, heads = [vlm.placeholder], []
     for question in PROBES:
         head, tail = cut(vlm, question, texts)

@@ -10,7 +10,6 @@ several processes may share a folder: where two write the same page, its figures
 they belong to. `sweep` removes what a process that died has left.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 from rotatek.cache import cache_file
 from rotatek.errors import (
+    FULL,
     PageNameUnknown,
     StorageFull,
     StoreDamaged,
@@ -104,12 +104,7 @@ class PictureStore:
         return _read_json(self.pages / f"{name}.json")
 
     def write(self, name: str, content: bytes, facts: Facts) -> Facts:
-        """Add a page, completely and durably, or not at all.
-
-        Args:
-            name: the picture's.
-            content: of its cache's file.
-            facts: its figures, plain values.
+        """Add a page, completely and durably, or not at all; content: of its cache's file.
 
         Returns:
             the figures, with `file`, `file_bytes` and `digest`.
@@ -131,11 +126,8 @@ class PictureStore:
                 os.utime(path)
 
     def make_room(self, most: int, but: str) -> list[str]:
-        """Forget the pages used least recently until `most` bytes are left; never the page `but`.
-
-        Returns:
-            the names that went.
-        """
+        """Forget the pages used least recently until `most` bytes are left, and return their names;
+        never the page `but`."""
         held = []
         with suppress(OSError), os.scandir(self.pages) as entries:
             for one in entries:
@@ -180,11 +172,7 @@ class PictureStore:
         return begun
 
     def check(self) -> Iterator[tuple[str, bool]]:
-        """Read every page whole.
-
-        Yields:
-            its name, and whether it is what was written.
-        """
+        """Read every page whole: its name, and whether it is what was written."""
         for name in self.names():
             facts, good = self.facts(name) or {}, False
             with suppress(OSError, KeyError):
@@ -203,8 +191,6 @@ class PictureStore:
                     path.unlink()
                     swept += 1
         return swept
-
-    # -- indexed files -------------------------------------------------------------------------
 
     def source(self, path: Path) -> Facts | None:
         """The record of an indexed file, under any spelling of its path, or None."""
@@ -234,8 +220,7 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (StorageFull if full else StoreUnwritable) from error
+        raise (StorageFull if error.errno in FULL else StoreUnwritable) from error
 
 
 def _read_json(path: Path) -> Facts | None:

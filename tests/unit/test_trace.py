@@ -49,7 +49,7 @@ def traced(engine: Engine, settings: Settings, tokens: int = 2) -> tuple[Trace, 
     with own_calls(queries=queries):
         logits, _ = prefill(engine.vlm, embedded, cache)
         list(decode(engine.vlm, embedded, cache, logits, tokens))
-    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None, queries.recorded), cache
+    return recorder.finish((Grid(6, 4),), prompt.visual_tokens, None, queries), cache
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
