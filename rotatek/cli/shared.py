@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rotatek.errors import SettingError, UserError, public_message
-from rotatek.inputs.text_files import as_json, lines_of, parsed, read_text
+from rotatek.inputs.text_files import as_json, lines_of, parsed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -86,7 +86,7 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
     if args.image is not None:
         raise UserError("Give either IMAGE and QUESTION or --batch, not both.")
     name, rows = f"batch file {Path(args.batch).name}", []
-    for number, text in lines_of(read_text(args.batch, f"The {name}")):
+    for number, text in lines_of(args.batch, f"The {name}"):
         line = f"Line {number} of the {name}"
         try:
             place = {key: parsed(text)[key] for key in ("image", "question")}

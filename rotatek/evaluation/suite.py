@@ -21,7 +21,7 @@ from rotatek.errors import SettingError, UserError
 from rotatek.evaluation.metrics import SCORES
 from rotatek.inputs.images import open_image
 from rotatek.inputs.request import clean_question
-from rotatek.inputs.text_files import lines_of, parsed, read_text
+from rotatek.inputs.text_files import lines_of, parsed
 from rotatek.paths import assets
 
 QUESTIONS: Final = "questions.jsonl"
@@ -69,10 +69,10 @@ class Suite:
         folder = assets() / "suite" if folder is None else folder
         found: list[Question] = []
         asked: dict[str, int] = {}
-        for line in lines_of(read_text(folder / QUESTIONS, f"The suite's {QUESTIONS}")):
-            where = f"Line {line.number} of {QUESTIONS}"
+        for number, line in lines_of(folder / QUESTIONS, f"The suite's {QUESTIONS}"):
+            where = f"Line {number} of {QUESTIONS}"
             try:
-                one = _question(parsed(line.text))
+                one = _question(parsed(line))
             except UserError as error:
                 raise UserError(f"{where}: {error.message}") from error
             except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,9 +1,9 @@
 """One door for pictures: untrusted bytes become a plain RGB picture, or a `UserError` is raised.
 
-Formats are recognised by content, sizes are read from the header before anything is decoded, and
-decoding ends inside this module, so a damaged file cannot fail later. What Pillow does not bound is
-bounded here: the passes over a progressive JPEG, notes beside a photo, the directory of a TIFF. A
-telephone appends a film to a photo: a JPEG ends where its own format ends it.
+Sizes are read from the header before anything is decoded, and decoding ends inside this module, so
+a damaged file cannot fail later. What Pillow does not bound is bounded here: the passes over a
+progressive JPEG, notes beside a photo, the directory of a TIFF. A telephone appends a film to a
+photo: a JPEG ends where its own format ends it.
 """
 
 import io
@@ -11,10 +11,11 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Final
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from rotatek import errors
 
@@ -27,7 +28,6 @@ MAX_ASPECT: Final = 100
 # 1e9 stays under 3 s on one core, and lets a 50-megapixel photo have 20 scans.
 MAX_SCAN_PIXELS: Final = 1_000_000_000
 MAX_RUN_BYTES: Final = 1_000_000  # of a run-length coded BMP, which Pillow reads in Python
-MOST_ENTRIES: Final = 4096  # of a directory of TIFF or Exif, which has some thirty
 
 _STARTS: Final = {
     "PNG": (b"\x89PNG\r\n\x1a\n",), "JPEG": (b"\xff\xd8\xff",), "GIF": (b"GIF87a", b"GIF89a"),
@@ -45,15 +45,6 @@ _OTHER_FORMATS: Final = (
     (0, b"<svg"), (0, b"<?xml"), (0, b"qoif"), (0, b"DDS "), (0, b"%!PS"), (0, b"icns"),
     (0, b"P1\n"), (0, b"P2\n"), (0, b"P3\n"), (0, b"P4\n"), (0, b"P5\n"), (0, b"P6\n"),
 )  # fmt: skip
-_TRANSPOSE: Final = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 _STRIP_PIXELS: Final = 4_000_000  # flattening works on strips, so its scratch memory is bounded
 
 
@@ -91,23 +82,25 @@ def _opened(data: bytes) -> tuple[Image.Image, int]:
         raise errors.ImageTooLarge
     kind = format_of(data)
     if kind is None:
-        head = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t")
-        known = any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
-        known = known or head.startswith((b"<svg", b"<?xml"))
+        text = data[:64].lstrip(b"\xef\xbb\xbf \r\n\t").startswith((b"<svg", b"<?xml"))
+        known = text or any(data.startswith(magic, at) for at, magic in _OTHER_FORMATS)
         raise errors.UnsupportedFormat if known else errors.NotAnImage
-    own, passes, turned = own_bytes(data, kind)
+    own, passes, turned = _jpeg(data) if kind == "JPEG" else (data, 1, 1)
     if len(own) > MAX_FILE_BYTES:
         raise errors.ImageTooLarge
+    runs = kind == "BMP" and data[30:34] in (b"\1\0\0\0", b"\2\0\0\0") and len(data) > MAX_RUN_BYTES
+    if runs or (kind == "TIFF" and sum(size for _, _, size in _entries(data)) > 2 * len(data)):
+        raise errors.ImageTooComplex
     try:
-        image = _heif(own) if kind == "HEIF" else Image.open(io.BytesIO(own), formats=(kind,))
+        if kind == "HEIF":  # an extra of its own
+            import_module("pillow_heif").register_heif_opener()
+        image = Image.open(io.BytesIO(own), formats=(kind,))
     except ImportError as error:
         raise errors.UnsupportedFormat(
             "HEIC pictures cannot be read here. Install rotatek[heif], or save it as JPEG."
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise errors.ImageTooManyPixels from error
-    except errors.UserError:
-        raise
     except Exception as error:  # Pillow's parsers raise anything on mutated files
         raise errors.ImageDamaged from error
     _check_size(*image.size)
@@ -116,25 +109,11 @@ def _opened(data: bytes) -> tuple[Image.Image, int]:
     return image, turned
 
 
-def _heif(data: bytes) -> Image.Image:
-    from pillow_heif import open_heif  # noqa: PLC0415  # an extra of its own
-
-    found = open_heif(io.BytesIO(data), convert_hdr_to_8bit=True)
-    _check_size(*found.size)
-    picture: Image.Image = found.to_pillow()  # decodes it
-    return picture
-
-
 def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserError]) -> bytes:
     """A regular file (never a device or a pipe), at most one byte more than `most`.
 
-    Args:
-        path: of the file.
-        most: bytes.
-        too_large: raised for a file of more.
-
     Raises:
-        UserError: FileUnreadable, or `too_large`.
+        UserError: FileUnreadable, or `too_large` for a file of more than `most` bytes.
     """
     try:
         info = os.stat(path)
@@ -149,7 +128,6 @@ def read_file(path: os.PathLike[str], most: int, too_large: type[errors.UserErro
 
 
 def _check_size(width: int, height: int) -> None:
-    """Apply the pixel, side and aspect limits."""
     if width * height > MAX_PIXELS:
         raise errors.ImageTooManyPixels
     if min(width, height) < MIN_SIDE:
@@ -164,23 +142,20 @@ def _decode(image: Image.Image, turned: int = 1) -> Image.Image:
     try:
         image.load()
         _check_size(*image.size)
-        turned = orientation_of(image.info.get("exif") or b"") if turned == 1 else turned
-        flat = _flatten(image)
+        turned = _orientation_of(image.info.get("exif") or b"") if turned == 1 else turned
+        flat = Image.new("RGB", image.size, "white")
+        rows = max(1, _STRIP_PIXELS // image.width)
+        for top in range(0, image.height, rows):
+            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+            for colour, mask in _layers(strip):
+                flat.paste(colour, (0, top), mask)
     except (errors.UserError, MemoryError):
         raise
     except Exception as error:  # truncated data, bad checksums, broken palettes and profiles
         raise errors.ImageDamaged from error
-    return flat.transpose(_TRANSPOSE[turned]) if turned in _TRANSPOSE else flat
-
-
-def _flatten(image: Image.Image) -> Image.Image:
-    """Any mode to RGB on white, strip by strip."""
-    flat = Image.new("RGB", image.size, "white")
-    rows = max(1, _STRIP_PIXELS // image.width)
-    for top in range(0, image.height, rows):
-        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
-        for colour, mask in _layers(strip):
-            flat.paste(colour, (0, top), mask)
+    if turned != 1:
+        flat.getexif()[_ORIENTATION] = turned
+        flat = ImageOps.exif_transpose(flat)
     return flat
 
 
@@ -217,35 +192,14 @@ def format_of(data: bytes) -> str | None:
     return next((kind for kind, start in _STARTS.items() if data.startswith(start)), None)
 
 
-def own_bytes(data: bytes, kind: str) -> tuple[bytes, int, int]:
-    """What of a file is the picture.
-
-    Args:
-        data: the file.
-        kind: of `format_of`.
-
-    Returns:
-        The bytes to decode, the passes over all pixels that this takes, and the orientation, 1 to
-        8, that a JPEG's notes name.
-
-    Raises:
-        ImageTooComplex: for a TIFF that names more bytes than it has, or a long run-length BMP.
-    """
-    if kind == "JPEG":
-        return _jpeg(data)
-    runs = kind == "BMP" and data[30:34] in (b"\1\0\0\0", b"\2\0\0\0") and len(data) > MAX_RUN_BYTES
-    if runs or (kind == "TIFF" and sum(size for _, _, size in _entries(data)) > 2 * len(data)):
-        raise errors.ImageTooComplex
-    return data, 1, 1
-
-
 def _jpeg(data: bytes) -> tuple[bytes, int, int]:
-    """Without its notes (colour profile and Adobe's mark stay), cut off where it ends."""
+    """Without its notes (colour profile and Adobe's mark stay), cut off where it ends; the passes
+    over all pixels that decoding takes; and the orientation, 1 to 8, that the notes name."""
     at, kept, turned = 2, [data[:2]], 1
     while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4])
         if data[at + 4 : at + 10] == b"Exif\0\0":
-            turned = orientation_of(data[at + 10 : end])
+            turned = _orientation_of(data[at + 10 : end])
         elif not 0xE1 <= data[at + 1] < 0xEE:
             kept.append(data[at:end])
         at = end
@@ -254,7 +208,7 @@ def _jpeg(data: bytes) -> tuple[bytes, int, int]:
     return b"".join([*kept, picture]), picture.count(b"\xff\xda"), turned
 
 
-def orientation_of(exif: bytes) -> int:
+def _orientation_of(exif: bytes) -> int:
     """The orientation that Exif data name, 1 to 8; 1 where they are damaged or name none."""
     exif = exif.removeprefix(b"Exif\0\0")
     found = next((value for tag, value, _ in _entries(exif) if tag == _ORIENTATION), 1)

@@ -1,6 +1,4 @@
-"""A chat as messages of ordered parts, the forms of chats that chat templates support, and the
-cleaning of typed text.
-`rotatek.inputs.prompt` turns it into token ids."""
+"""A chat as messages of ordered parts, the forms that chat templates support, and clean text."""
 
 import json
 import unicodedata
@@ -37,14 +35,8 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
-
-    Args:
-        role: of its author.
-        parts: texts and pictures, in order.
-        calls: of tools, in a message of the assistant.
-        name: of the tool that answers, if known.
-    """
+    """Texts and pictures in order; calls: those of an assistant; name: of the tool that answers,
+    if known."""
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -76,9 +68,7 @@ FORMS: Final = (Form("anywhere", True), Form("anywhere"), Form("first"), Form("n
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Neighbours of one role as one message, and neighbouring texts as one text of several lines.
-
-    Two answers of tools stay separate; a message without parts is kept.
-    """
+    Two answers of tools stay separate; a message without parts is kept."""
     found: list[Message] = []
     for message in messages:
         last = found[-1] if found else None
@@ -86,10 +76,10 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
             found[-1] = replace(last, parts=last.parts + message.parts, calls=message.calls)
         else:
             found.append(message)
-    return tuple(replace(message, parts=joined(message.parts)) for message in found)
+    return tuple(replace(message, parts=_joined(message.parts)) for message in found)
 
 
-def joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Neighbouring texts as one, a line break between them; empty ones are left out."""
     found: list[Part] = []
     for part in parts:
@@ -130,7 +120,7 @@ def too_long(role: Role, *, is_last: bool) -> errors.UserError:
 
 def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Clean texts. White space between parts is kept; at both ends of a message it is removed."""
-    clean = [printable(part) if isinstance(part, str) else part for part in parts]
+    clean = [_printable(part) if isinstance(part, str) else part for part in parts]
     if clean and isinstance(clean[0], str):
         clean[0] = clean[0].lstrip()
     if clean and isinstance(clean[-1], str):
@@ -139,11 +129,9 @@ def _clean_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
-    """The same chat for a template that supports no more than `form`.
-
-    Other parts become text: calls in their own message, results and system messages in the user's
-    next message. A system message that ends the chat is the user's, too.
-    """
+    """The same chat for a template that supports no more than `form`: calls become text of their
+    own message, results and system messages that of the user's next one. A system message that ends
+    the chat is the user's, too."""
     found: list[Message] = []
     for number, message in enumerate(messages):
         role, parts = message.role, message.parts
@@ -154,47 +142,36 @@ def shaped(messages: Sequence[Message], form: Form) -> tuple[Message, ...]:
             if message.pictures or ends or not kept:
                 role = "user"
         elif role == "tool" and (message.pictures or not form.tools):
-            role, parts = "user", _tool_answer(message)
+            begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
+            role, parts = "user", (begin, *parts, "</tool_response>")
         elif role == "assistant" and message.calls and not form.tools:
-            parts = (*parts, *map(_written, message.calls))
+            for call in message.calls:
+                called = json.dumps(call.name, ensure_ascii=False)
+                said = f'{{"name": {called}, "arguments": {call.arguments or "{}"}}}'
+                parts = (*parts, f"<tool_call>\n{said}\n</tool_call>")
             message = replace(message, calls=())
         name = message.name if role == "tool" else ""
         found.append(replace(message, role=role, parts=parts, name=name))
     return merged(found)
 
 
-def _tool_answer(message: Message) -> tuple[Part, ...]:
-    """A tool's answer as a part of the user's message."""
-    begin = f'<tool_response name="{message.name}">' if message.name else "<tool_response>"
-    return (begin, *message.parts, "</tool_response>")
-
-
-def _written(call: ToolCall) -> str:
-    """A call as text."""
-    name = json.dumps(call.name, ensure_ascii=False)
-    arguments = call.arguments or "{}"
-    return f'<tool_call>\n{{"name": {name}, "arguments": {arguments}}}\n</tool_call>'
-
-
 def clean_text(text: str) -> str:
     """Line ends as "\\n", nothing unprintable but newline and tab, NFC, no outer white space."""
-    return printable(text).strip()
+    return _printable(text).strip()
 
 
-def printable(text: str) -> str:
-    """As `clean_text`, with its outer white space."""
+def _printable(text: str) -> str:
+    """Without controls, surrogates, private use (`rotatek.inputs.prompt` uses it for marks),
+    separators of old terminals, and marks that reorder displayed text."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    kept = "".join(c for c in text if c in "\n\t" or not _is_control(c))
-    return unicodedata.normalize("NFC", kept)
+    hidden = ("Cc", "Cs", "Co", "Zl", "Zp")
+    kept = (
+        c for c in text
+        if c in "\n\t" or not (unicodedata.category(c) in hidden or c in _REORDERING)
+    )  # fmt: skip
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def is_visible(c: str) -> bool:
     """Whether a character shows something by itself."""
     return not c.isspace() and unicodedata.category(c) not in ("Cf", "Mn", "Me")
-
-
-def _is_control(c: str) -> bool:
-    """Controls, surrogates, private use (`rotatek.inputs.prompt` uses it for marks),
-    separators of old terminals, and marks that reorder displayed text."""
-    category = unicodedata.category(c)
-    return category in ("Cc", "Cs", "Co", "Zl", "Zp") or c in _REORDERING

@@ -29,11 +29,6 @@ OPEN_S: Final = 60.0  # to start the process and open the file
 RESTARTS: Final = 3  # of a process that had to be ended, in one file
 _SIGN: Final = b"%PDF-"
 _SIGN_WITHIN: Final = 1024  # bytes from the start: readers allow so much before it
-_REFUSALS: Final = {
-    "encrypted": errors.PdfEncrypted,
-    "damaged": errors.PdfDamaged,
-    "pages": errors.PdfTooManyPages,
-}
 
 
 class PdfPage(NamedTuple):
@@ -50,11 +45,7 @@ def can_be_read() -> bool:
 
 
 def is_pdf(path: os.PathLike[str] | bytes) -> bool:
-    """Whether a file's content says that it is a PDF; False for one that cannot be read.
-
-    Args:
-        path: of the file; or its bytes.
-    """
+    """Whether a file's content says that it is a PDF; False for one that cannot be read."""
     if isinstance(path, bytes):
         return _SIGN in path[:_SIGN_WITHIN] and format_of(path) is None
     try:
@@ -95,21 +86,14 @@ class PdfFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the drawing process."""
         _end(self._process)
 
     def __iter__(self) -> Iterator[PdfPage]:
         restarts = RESTARTS
         for number in range(1, self.pages + 1):
-            told = self._next_page()
-            if told is not None:
-                yield _page(number, *told)
-                continue
-            yield PdfPage(number, None, errors.PdfPageTooLong())
-            if restarts and number < self.pages:
+            page = self._next_page(number)
+            yield page
+            if isinstance(page.error, errors.PdfPageTooLong) and restarts and number < self.pages:
                 restarts -= 1
                 with contextlib.suppress(errors.UserError):
                     self._process, _ = self._start(number)
@@ -131,11 +115,12 @@ class PdfFile:
             head = _line(process)
         if head is None or "error" in head:
             _end(process)
-            raise _REFUSALS.get((head or {}).get("error", ""), errors.PdfDamaged)
+            raise getattr(errors, (head or {}).get("error", "PdfDamaged"))
         return process, int(head["pages"])
 
-    def _next_page(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next page from the process, or None where the process has ended."""
+    def _next_page(self, number: int) -> PdfPage:
+        """The next page from the process, checked like any picture; `PdfPageTooLong` where the
+        process has ended."""
         process = self._process
         assert process.stdout is not None
         with _watched(process, PAGE_S):
@@ -144,8 +129,14 @@ class PdfFile:
             data = process.stdout.read(size) if size else b""
         if head is None or len(data) != size:
             _end(process)
-            return None
-        return head, data
+            return PdfPage(number, None, errors.PdfPageTooLong())
+        try:
+            picture = Image.frombytes("RGB", (head["width"], head["height"]), data)
+            return PdfPage(number, open_image(picture))
+        except errors.UserError as error:
+            return PdfPage(number, None, error)
+        except (ValueError, KeyError, TypeError):  # it says why in place of the sides
+            return PdfPage(number, None, errors.PdfDamaged())
 
 
 def pictures_of(path: os.PathLike[str] | bytes, until: float | None = None) -> list[Image.Image]:
@@ -171,19 +162,6 @@ def pictures_of(path: os.PathLike[str] | bytes, until: float | None = None) -> l
             if until is not None and len(found) < file.pages and time.monotonic() > until:
                 raise errors.PdfPageTooLong
         return found
-
-
-def _page(number: int, head: dict[str, Any], data: bytes) -> PdfPage:
-    """A page that was drawn, checked like any picture."""
-    if "error" in head:
-        return PdfPage(number, None, errors.PdfDamaged())
-    try:
-        picture = Image.frombytes("RGB", (head["width"], head["height"]), data)
-        return PdfPage(number, open_image(picture))
-    except errors.UserError as error:
-        return PdfPage(number, None, error)
-    except (ValueError, KeyError, TypeError):
-        return PdfPage(number, None, errors.PdfDamaged())
 
 
 def _line(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """The process that draws the pages of a PDF file, with nothing else of the library in it.
 
 It is started by its path, in Python's isolated mode: a module of the folder that somebody happens
-to stand in, or of PYTHONPATH, is never imported.
+to stand in, or of PYTHONPATH, is never imported. Errors are named as in `rotatek.errors`.
 """
 
 import json
@@ -31,9 +31,10 @@ def draw(data: bytes, first: int, out: BinaryIO) -> None:
         document = pypdfium2.PdfDocument(data)
         pages = len(document)
     except pypdfium2.PdfiumError as error:
-        return say(error="encrypted" if getattr(error, "err_code", 0) == PASSWORD else "damaged")
+        locked = getattr(error, "err_code", 0) == PASSWORD
+        return say(error="PdfEncrypted" if locked else "PdfDamaged")
     if not 1 <= pages <= MAX_PAGES:
-        return say(error="pages" if pages > MAX_PAGES else "damaged")
+        return say(error="PdfTooManyPages" if pages > MAX_PAGES else "PdfDamaged")
     with suppress(pypdfium2.PdfiumError):  # forms that cannot be read leave the pages as they are
         document.init_forms()
     say(pages=pages)
@@ -48,7 +49,7 @@ def draw(data: bytes, first: int, out: BinaryIO) -> None:
             pixels = picture.tobytes()
             say(pixels, width=picture.width, height=picture.height, bytes=len(pixels))
         except (pypdfium2.PdfiumError, ValueError, MemoryError, OSError):
-            say(error="damaged")
+            say(error="PdfDamaged")
 
 
 def main() -> None:

@@ -18,9 +18,8 @@ from rotatek.errors import (
 from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, clean_text, shaped, too_long
 from rotatek.inputs.request import Asked, Request
 
-_MARK: Final = (
-    "\ue000{}\ue001"  # private-use characters: `rotatek.inputs.messages` lets none through
-)
+# private-use characters: `rotatek.inputs.messages` lets none through
+_MARK: Final = "\ue000{}\ue001"
 _MARKS: Final = re.compile("\ue000(\\d+)\ue001")
 _NAMES: Final = re.compile(r"[^\w./$-]")  # what a key of a tool's description does not have
 _REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, ControlTokens)
@@ -41,8 +40,7 @@ def encode_chat(
     Args:
         tokenizer: the model's.
         request: messages, with their pictures.
-        pictures: the text of each picture, with one visual token for a
-            run of them.
+        pictures: the text of each picture, with one visual token for a run of them.
         placeholder: the template's own text for a picture.
 
     Raises:
@@ -56,7 +54,6 @@ def encode_chat(
 
 
 def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
-    """Insert the text of each picture where the template has its placeholder."""
     parts = rendered.split(placeholder)
     if len(parts) != len(pictures) + 1:
         raise ControlTokens
@@ -70,11 +67,8 @@ def _first(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[int]:
 
 
 def encode_follow_up(tokenizer: PreTrainedTokenizerBase, question: Asked) -> list[int]:
-    """Token ids that lead from the end of an answer to the next one: end of turn, question, cue.
-
-    Args:
-        tokenizer: the model's.
-        question: clean text, or several.
+    """Token ids that lead from the end of an answer to the next one: end of turn, the clean
+    question, cue.
 
     Raises:
         ControlTokens: where the template leaves out a text.
@@ -88,11 +82,7 @@ def encode_follow_up(tokenizer: PreTrainedTokenizerBase, question: Asked) -> lis
 def _rendered(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: str = ""
 ) -> tuple[str, list[str]]:
-    """The template around marks, in the first form that it supports; and the marks' texts.
-
-    Raises:
-        ControlTokens: where it supports none.
-    """
+    """The template around marks, in the first form that it supports; and the marks' texts."""
     source = str(tokenizer.chat_template)
     tried: list[tuple[Message, ...]] = []
     for form in FORMS:
@@ -125,13 +115,8 @@ def _knows_system(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message]) -
 def encode_cut(
     tokenizer: PreTrainedTokenizerBase, question: str, pictures: Sequence[str], placeholder: str
 ) -> tuple[list[int], list[int]]:
-    """A chat of one question, cut behind its pictures: together, the ids of `encode_chat`.
-
-    Args:
-        tokenizer: the model's.
-        question: clean text.
-        pictures: the text of each picture, as for `encode_chat`.
-        placeholder: the template's own text for a picture.
+    """A chat of one clean question, cut behind its pictures; pictures and placeholder as of
+    `encode_chat`, whose ids these are together.
 
     Returns:
         token ids up to the question, which are the same for every question, and the others up to
@@ -154,11 +139,7 @@ def encode_cut(
 def _render(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: str = ""
 ) -> tuple[str, list[str]]:
-    """The template around marks, ready for an answer; and the texts of the marks.
-
-    Raises:
-        ControlTokens: where it drops a text, or repeats one.
-    """
+    """The template around marks, ready for an answer, with every text once; and the texts."""
     texts: list[str] = []
 
     def mark(text: str) -> str:
@@ -181,7 +162,6 @@ def _render(
 
 
 def _as_dict(message: Message, mark: Any) -> dict[str, Any]:
-    """A message as templates take it."""
     content = [
         {"type": "text", "text": mark(part)} if isinstance(part, str) else {"type": "image"}
         for part in message.parts or ("",)
@@ -207,7 +187,6 @@ def _tool(described: Any, mark: Any) -> Any:
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase, rendered: str, texts: Sequence[str]) -> list[int]:
-    """Token ids of a rendered template and of the texts at its marks."""
     ids: list[int] = []
     for number, piece in enumerate(_MARKS.split(rendered)):
         is_typed = number % 2 == 1
@@ -223,12 +202,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool) -> li
 
 
 def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int]) -> list[int]:
-    """Repeat each visual token to the length of its run.
-
-    Args:
-        ids: a conversation's token ids, one visual token a run.
-        visual: ids of visual tokens.
-        runs: the length of each run, in order.
+    """Repeat each visual token of a conversation's ids to the length of its run.
 
     Raises:
         ControlTokens: if the ids hold another number of visual tokens than there are runs.
@@ -242,15 +216,8 @@ def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int
 def too_long_for(
     tokenizer: PreTrainedTokenizerBase, request: Request, visual: int, has_room: bool
 ) -> UserError:
-    """The cause of an overlong request: the answer, where the prompt alone would fit, or else what
-    takes most of the prompt.
-
-    Args:
-        tokenizer: the model's.
-        request: the overlong request.
-        visual: its visual tokens.
-        has_room: whether one token of answer would fit.
-    """
+    """The cause of an overlong request of so many visual tokens: the answer, where one token of it
+    would fit, or else what takes most of the prompt."""
     if has_room:
         return AnswerDoesNotFit()
     tokens: dict[type[UserError], int] = {PicturesDoNotFit: visual}

@@ -1,8 +1,5 @@
-"""Input checks: bytes and a question become a checked `Request`, or a `UserError` is raised.
-
-Nothing here trusts a name, an extension or a header field, and no URL is ever followed. Control
-tokens in the text are made plain in `rotatek.inputs.prompt`, which knows the model's vocabulary.
-"""
+"""Input checks: bytes and a question become a checked `Request`, or a `UserError` is raised. No
+name, extension or header field is trusted, and no URL is followed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,10 +44,9 @@ class Request:
     """One checked chat about images, or of texts alone, whose last message is answered.
 
     images: RGB, upright, without metadata, in the order in which the messages show them; messages:
-    clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; cut:
-    whether the answer may be cut short where the context is full; tools: for the model's prompt, as
-    JSON; scope: a digest of an API key, whose pictures may be reused; sampling: how the answer's
-    tokens are chosen.
+    clean, neighbours of one role merged; max_new_tokens: 1 to `MAX_NEW_TOKENS`; cut: whether the
+    answer may be cut short where the context is full; tools: for the model's prompt, as JSON;
+    scope: a digest of an API key, whose pictures may be reused.
     """
 
     images: tuple[Image.Image, ...]
@@ -80,19 +76,16 @@ def make_request(
     """Check everything once. Images pass through `open_image` again, which costs one copy.
 
     A question is a text, before which its pictures are shown, or a tuple of texts and `PICTURE`
-    marks:
-    `make_request([a, b], ("First:", PICTURE, "Second:", PICTURE, "Which is larger?"))`.
+    marks: `make_request([a, b], ("First:", PICTURE, "Second:", PICTURE, "Which is larger?"))`.
 
-    Args:
-        images: one picture or several.
-        question: cleaned by `clean_question`.
-        max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
-        sampling: how the answer's tokens are chosen; by default greedily.
-
-    Raises:
-        UserError: in a sentence that says what to change.
+    max_new_tokens: 1 to `MAX_NEW_TOKENS`. Raises a `UserError` that says what to change.
     """
-    pictures = _pictures(images)
+    given = [images] if isinstance(images, Image.Image) else list(images or ())
+    if not given or any(image is None for image in given):
+        raise errors.ImageMissing
+    if len(given) > MAX_IMAGES:
+        raise errors.TooManyImages
+    pictures = tuple(open_image(image) for image in given)
     asked = clean_question(question)
     parts = asked if isinstance(asked, tuple) else (PICTURE,) * len(pictures) + (asked,)
     if parts.count(PICTURE) != len(pictures):
@@ -110,19 +103,9 @@ def make_chat(
     tools: str = "",
     sampling: Sampling = GREEDY,
 ) -> Request:
-    """A request of any chat.
+    """A request of any chat, whose last message is to be answered; everything as of `Request`.
 
-    Args:
-        images: of `open_image`, in the order of their positions in the chat; none in a
-            chat of texts alone.
-        messages: the last one is to be answered.
-        max_new_tokens: the longest answer, 1 to `MAX_NEW_TOKENS`.
-        cut: as of `Request`.
-        tools: as of `Request`.
-        sampling: as of `Request`.
-
-    Raises:
-        UserError: in a sentence that says what to change.
+    images: of `open_image`, in the order of their positions in the chat. Raises a `UserError`.
     """
     clean = clean_messages(messages)
     if len(images) > MAX_IMAGES:
@@ -135,16 +118,6 @@ def make_chat(
         raise errors.QuestionEmpty
     length = whole_tokens(max_new_tokens)
     return Request(tuple(images), clean, length, cut, tools, sampling=sampling)
-
-
-def _pictures(images: Image.Image | Sequence[Image.Image]) -> tuple[Image.Image, ...]:
-    """One to `MAX_IMAGES` checked pictures."""
-    given = [images] if isinstance(images, Image.Image) else list(images or ())
-    if not given or any(image is None for image in given):
-        raise errors.ImageMissing
-    if len(given) > MAX_IMAGES:
-        raise errors.TooManyImages
-    return tuple(open_image(image) for image in given)
 
 
 def whole_tokens(max_new_tokens: float) -> int:
@@ -161,12 +134,8 @@ def clean_question(text: str) -> str: ...
 @overload
 def clean_question(text: tuple[Part, ...]) -> tuple[Part, ...]: ...
 def clean_question(text: Asked) -> Asked:
-    """Normalise one question: NFC, no control characters, 1 to 2,000 characters.
-
-    Line breaks and tabs stay; other control characters, lone surrogates, private-use characters and
-    those that reorder displayed text are removed. Idempotent. A tuple of texts and `PICTURE` marks
-    is bounded by the model's context only. Raises a `UserError`.
-    """
+    """One question as of `clean_text`, 1 to 2,000 characters. Idempotent. A tuple of texts and
+    `PICTURE` marks is bounded by the model's context only. Raises a `UserError`."""
     if text is None:
         raise errors.QuestionEmpty
     if isinstance(text, tuple):

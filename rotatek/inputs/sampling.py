@@ -92,17 +92,14 @@ class Sampling:
         return replace(self, seed=secrets.randbits(SEED_BITS))
 
     def as_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, ready for JSON; empty for greedy answers.
-
-        A seed that nothing is drawn with is left out, and so are a grammar and the number of
-        tokens that are reported.
-        """
-        given = {one.name: getattr(self, one.name) for one in fields(self)}
-        del given["grammar"], given["top_logprobs"]
-        usual = {one.name: one.default for one in fields(self)}
-        own = {name: value for name, value in given.items() if value != usual[name]}
-        if not self.draws:
-            own.pop("seed", None)
+        """What differs from the defaults, ready for JSON, but not a seed that nothing is drawn
+        with, a grammar, or the number of tokens that are reported."""
+        left_out = ("grammar", "top_logprobs", "" if self.draws else "seed")
+        own = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in left_out and getattr(self, one.name) != one.default
+        }
         if self.logit_bias:
             own["logit_bias"] = {str(token): added for token, added in self.logit_bias}
         return own
@@ -119,11 +116,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _biases(given: Any) -> Iterable[tuple[int, float]]:
-    """Pairs of a token and what is added to its logit, from a mapping or from pairs.
-
-    Raises:
-        SettingError: for anything else.
-    """
     allowed = "an object of token numbers and what is added to their logits, from -100 to 100"
     pairs = given.items() if isinstance(given, Mapping) else given
     try:

@@ -1,16 +1,13 @@
-"""Reads text files as editors and spreadsheets save them; and writes JSON lines.
-
-An editor puts a byte order mark first, files with marks are put together, a spreadsheet saves
-UTF-16, Windows ends lines with two characters. All of that is read. Lines of JSON end at line ends
-only: U+2028 and form feeds, at which `str.splitlines` would cut, may be inside a JSON text.
-"""
+"""Reads text files as editors and spreadsheets save them, with a byte order mark, as UTF-16 or
+with Windows' line ends; and writes JSON lines. These end at line ends only: U+2028 and form feeds,
+at which `str.splitlines` would cut, may be inside a JSON text."""
 
 import json
 import re
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rotatek.errors import UserError
 
@@ -18,18 +15,11 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _AWKWARD: Final = re.compile("[\ud800-\udfff\u0085\u2028\u2029]")
 
 
-class Line(NamedTuple):
-    """One line that is not blank: its number from 1, and its text without the end."""
-
-    number: int
-    text: str
-
-
 def read_text(path: str | PathLike[str], what: str) -> str:
-    r"""A text file, its lines ended by "\n".
+    r"""A text file of UTF-8, UTF-16 or UTF-32, its lines ended by "\n".
 
     Args:
-        path: of the file: UTF-8, UTF-16 or UTF-32, with a byte order mark or without.
+        path: of the file.
         what: how a refusal calls it, e.g. "The batch file".
 
     Raises:
@@ -37,34 +27,20 @@ def read_text(path: str | PathLike[str], what: str) -> str:
     """
     try:
         data = Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise UserError(f"{what} cannot be read. Check its name.") from error
-    return decoded(data, what)
-
-
-def decoded(data: bytes, what: str) -> str:
-    r"""A text file's bytes as text, its lines ended by "\n".
-
-    Args:
-        data: as `read_text` reads them.
-        what: how a refusal calls it.
-
-    Raises:
-        UserError: where they are no such text.
-    """
-    try:
         text = data.decode(json.detect_encoding(data))
     except UnicodeDecodeError as error:
         raise UserError(f"{what} cannot be read as text. Save it as UTF-8.") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise UserError(f"{what} cannot be read. Check its name.") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def lines_of(text: str) -> Iterator[Line]:
-    """The lines of `read_text` that are not blank."""
-    for number, line in enumerate(text.split("\n"), 1):
+def lines_of(path: str | PathLike[str], what: str) -> Iterator[tuple[int, str]]:
+    """The lines of `read_text` that are not blank, each with its number from 1."""
+    for number, line in enumerate(read_text(path, what).split("\n"), 1):
         line = line.removeprefix("\ufeff")
         if line.strip():
-            yield Line(number, line)
+            yield number, line
 
 
 def parsed(line: str) -> Any:
@@ -85,8 +61,7 @@ def as_json(value: Any) -> str:
 def one_line(name: object) -> str:
     r"""A file's name in one line of a terminal: what is no letter of it is written out, e.g.
     "\\n", and bytes of no encoding as "\\udce9"."""
-    plain = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
-    return "".join(plain)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))
 
 
 def whole_characters(text: str) -> str:

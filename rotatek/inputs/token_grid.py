@@ -1,10 +1,6 @@
 """The layout of visual tokens on the picture, for heat maps and masks; and pictures without the
-blank margins that would make a model see the rest scaled down.
-
-A scanned receipt in the middle of a large white sheet would be shown small; without the sheet's
-blank margin the same visual tokens show its type larger. Nothing else changes: a picture that fits
-is left alone, and the margin has the one colour of the picture's edge.
-"""
+blank margins that would make a model see the rest scaled down: a scanned receipt in the middle of a
+large white sheet would be shown small."""
 
 import math
 from dataclasses import dataclass
@@ -29,8 +25,6 @@ class Grid:
     """Cells of equal size over all of one picture.
 
     Args:
-        rows: of cells.
-        columns: of cells.
         start: among all visual tokens of the prompt, the number of the first cell's.
         tokens: the number of each cell's token, counted from `start`, in reading order; -1 where
             the model saw nothing of the picture; None where they follow one another.
@@ -47,14 +41,8 @@ class Grid:
 
     @classmethod
     def of_views(cls, rows: int, columns: int, side: int) -> "tuple[Grid, ...]":
-        """The grids of a picture that is cut into tiles, whose tokens come tile by tile, and shown
-        whole behind them.
-
-        Args:
-            rows: of tiles.
-            columns: of tiles; 0 where it is shown whole only.
-            side: tokens along one side of a tile, and of the whole view.
-        """
+        """The grids of a picture that is cut into rows and columns of tiles, whose tokens come
+        tile by tile, and shown whole behind them; side: tokens along one side of either."""
         count = rows * columns * side**2
         whole = cls(side, side, count)
         if not count:

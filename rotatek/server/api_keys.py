@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rotatek.errors import KeyUnknown, SettingError, UserError
-from rotatek.inputs.text_files import lines_of, read_text
+from rotatek.inputs.text_files import lines_of
 
 VARIABLE: Final = "ROTATEK_API_KEYS"
 SHORTEST: Final = 16  # characters
@@ -75,7 +75,7 @@ def keys_of(file: Path) -> list[str]:
     Raises:
         UserError: where it cannot be read.
     """
-    lines = (line.text.strip() for line in lines_of(read_text(file, "The file of API keys")))
+    lines = (line.strip() for _, line in lines_of(file, "The file of API keys"))
     return [line for line in lines if not line.startswith("#")]
 
 

@@ -26,7 +26,7 @@ from rotatek.inputs.request import (
     make_chat,
     make_request,
 )
-from rotatek.inputs.text_files import as_json, decoded, lines_of, parsed
+from rotatek.inputs.text_files import as_json, lines_of, parsed
 from tests.fixtures import Picture
 from tests.tiny import QWEN_TEMPLATE, tiny_qwen
 
@@ -439,12 +439,15 @@ VALUES = st.recursive(
     st.lists(VALUES, max_size=6), st.sampled_from(ENCODINGS), st.sampled_from(ENDS), st.booleans()
 )
 def test_json_lines_come_back_from_every_encoding_and_line_end(
-    values: list[Any], encoding: str, end: str, escaped: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[Any],
+    encoding: str,
+    end: str,
+    escaped: bool,
 ) -> None:
     """Half characters, separators inside texts and blank lines included."""
     texts = [json.dumps(value) if escaped else as_json(value) for value in values]
-    data = (end + end.join([*texts, "", ""])).encode(encoding)
-    found = [parsed(line.text) for line in lines_of(decoded(data, "The file"))]
-    assert found == values
-    numbers = [line.number for line in lines_of(decoded(data, "The file"))]
-    assert numbers == list(range(2, 2 + len(values)))
+    file = tmp_path_factory.getbasetemp() / "lines"
+    file.write_bytes((end + end.join([*texts, "", ""])).encode(encoding))
+    found = [(number, parsed(line)) for number, line in lines_of(file, "The file")]
+    assert found == list(enumerate(values, 2))
