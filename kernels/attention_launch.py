@@ -17,21 +17,6 @@ from .plan import Config, Work, device_facts, layout, padded, power_of_two, unit
 from .reference import Narrow, Text, Unsupported
 
 
-def _key_blocks(k: int) -> dict[str, int]:
-    """k as two powers of two, so that 48 costs 32 + 16 and not 64."""
-    first = max(16, 1 << (k.bit_length() - 1))
-    return {"K": k, "KP1": first, "KP2": padded(k - first) if k > first else 0}
-
-
-def refusal(q: Tensor, visual: Narrow | None, text: Text) -> str | None:
-    """Why the kernel cannot compute this call; None when it can."""
-    if q.shape[2] != 1:
-        return "more than one query token"
-    if visual is not None and not visual.keys.shape[-1]:
-        return "no channel left"
-    return refused(q, [*text[:2], *(visual or ())[:2]])
-
-
 def attend_triton(
     q: Tensor,
     visual: Narrow | None,
@@ -40,7 +25,7 @@ def attend_triton(
     config: Config | None = None,
     splits: int | None = None,
 ) -> Tensor:
-    """Decode attention, T = 1; the first four as of `kernels.reference.attend_reference`.
+    """Decode attention, T = 1, as `kernels.reference.attend_reference`.
 
     A cache that is `fresh`, or has to be copied first, is never read before the kernel ahead has
     ended.
@@ -54,9 +39,11 @@ def attend_triton(
         splits: number of visual splits; the plan's by default.
 
     Raises:
-        Unsupported: where `refusal` names a reason.
+        Unsupported: for types, heads or channels that no kernel reads.
     """
-    reason = refusal(q, visual, text)
+    reason = refused(q, [*text[:2], *(visual or ())[:2]])
+    if visual is not None and not visual.keys.shape[-1]:
+        reason = "no channel left"
     if reason:
         raise Unsupported(reason)
     if visual is None or visual.tokens == 0:  # text alone is a dense cache
@@ -82,9 +69,11 @@ def attend_triton(
     mixed = basis is not None and (basis.dtype != q.dtype or q.dtype == torch.float32)
     out = torch.empty((B, Hq, 1, d), dtype=q.dtype, device=q.device)
     single = bool(config.joined) and plan.splits == 1
+    first = max(16, 1 << (k.bit_length() - 1))  # of two powers of two: 48 costs 32 + 16, not 64
     partials: Partials = (out, None, None) if single else partials_of(out, plan.splits)
     compiled = Compiled(
-        GP=max(8, power_of_two(G)), D=d, DP=padded(d), **_key_blocks(k), TT=TYPES[q.dtype],
+        GP=max(8, power_of_two(G)), D=d, DP=padded(d), K=k, KP1=first,
+        KP2=padded(k - first) if k > first else 0, TT=TYPES[q.dtype],
         PT=tl.float32 if mixed else TYPES[q.dtype],
         PREC="tf32x3" if mixed and q.dtype != torch.float32 else "ieee",
         BLOCK_N=block, BLOCK_M=config.block_m, STAGES=config.stages,
@@ -117,15 +106,7 @@ def attend_rows(q: Tensor, visual: Narrow | None, text: Text, scale: float) -> T
     """Attention of several new tokens: each is a row of its own, with a text that ends at it.
 
     Rows of a sample read the same tokens, which then lie in the cache; tables are repeated.
-
-    Args:
-        q: [B, Hq, T, d].
-        visual: the compressed tokens of one sample, or None.
-        text: the others.
-        scale: factor of the scores.
-
-    Raises:
-        Unsupported: for several samples with visual tokens, or where `refusal` says so.
+    `Unsupported` for several samples with visual tokens, and as `attend_triton`.
     """
     if len(q) > 1 and visual is not None:
         raise Unsupported("several new tokens of samples without planes")

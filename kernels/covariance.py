@@ -240,21 +240,12 @@ def covariance(
     return mean, out
 
 
-def project(keys: Tensor, mean: Tensor, basis: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """K~ = (K - mu) R, in one pass over K.
-
-    Args:
-        keys: K [B, Hkv, N, d], last stride 1.
-        mean: mu [B, Hkv, d].
-        basis: R [B, Hkv, d, k].
-        dtype: of the result; the Keys' own by default.
-
-    Returns:
-        [B, Hkv, N, k].
-    """
+def project(keys: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """K~ = (K - mu) R [B, Hkv, N, k] in K's type, in one pass over K [B, Hkv, N, d], whose last
+    stride is 1; basis: R [B, Hkv, d, k]."""
     B, Hkv, N, d = keys.shape
     k = basis.shape[-1]
-    out = torch.empty(B, Hkv, N, k, dtype=dtype or keys.dtype, device=keys.device)
+    out = torch.empty(B, Hkv, N, k, dtype=keys.dtype, device=keys.device)
     if N == 0:
         return out
     arch, sms = device_facts(keys.device)
@@ -274,19 +265,8 @@ def weigh(
     queries: Tensor, kv_heads: int, valid: Tensor | None, floor: float, smallest: float,
     mean_one: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Each query channel's norm over window and group, in one launch.
-
-    Args:
-        queries: [B, Hq, W, d].
-        kv_heads: Hkv.
-        valid: [B, W] bool, the queries that are real; None where all are.
-        floor: the least weight, as a share of the head's median.
-        smallest: the least weight of all.
-        mean_one: divide by the head's mean.
-
-    Returns:
-        sigma [B, Hkv, d] float32.
-    """
+    """sigma [B, Hkv, d] float32, each query channel's norm over window and group, in one launch:
+    the arguments of `rotatek.methods.rotation.query_weights`, and the least weight of all."""
     B, Hq, W, d = queries.shape
     queries = unit(queries)
     out = torch.empty(B, kv_heads, d, device=queries.device)

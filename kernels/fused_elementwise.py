@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDEST = 1 << 15  # numbers of a row that one program holds
+from .plan import unit
+
 BLOCK = 2048  # numbers of a gate that one program makes
 
 
@@ -62,10 +63,7 @@ def rotate_kernel(
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """As `kernels.elementwise_reference.norm_plain`."""
     D = x.shape[-1]
-    if D > WIDEST:
-        raise ValueError(f"a row of {D} numbers is more than {WIDEST}")
-    rows = x.reshape(-1, D)
-    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    rows = unit(x.reshape(-1, D))
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     warps = 8 if D > BLOCK else 4
     if len(rows):

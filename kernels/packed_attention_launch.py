@@ -48,21 +48,12 @@ class PlanesPlan(NamedTuple):
 
 
 class PlanesWork(NamedTuple):
-    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V;
-    slots: granules that the kernel has registers for, of both."""
+    """One call: rows of B * Hkv heads, N visual tokens and M text slots; granules: of K and V."""
 
     rows: int
     N: int
     M: int
-    granules: int = 6
-    slots: int = 8
-
-
-def choose(work: PlanesWork, sms: int) -> PlanesConfig:
-    """Text apart and two warps for few rows; else warps by the registers that granules take."""
-    apart = work.rows <= sms // 8
-    warps = 4 if work.slots > 16 else 2 if apart or work.slots > 8 else 1
-    return PlanesConfig(apart=apart, warps=warps)
+    granules: int
 
 
 @lru_cache(maxsize=4096)
@@ -96,15 +87,12 @@ def plan_planes(
 
 
 @lru_cache(maxsize=256)
-def slots_for(widest: int, beside: int = 0) -> int:
-    """Granules that a kernel has registers for: 3, or a power of two from 4 to 32.
+def slots_for(widest: int, beside: int) -> int:
+    """Granules that a kernel has registers for: 3, or a power of two from 4 to 32, where so many
+    are the `widest` head's of the Keys or the Values, and `beside` those of the other side.
 
     The sizes for Keys and for Values are at most a factor of two apart. Each size is compiled
     separately; that takes seconds, and the first prompt that needs it waits.
-
-    Args:
-        widest: granules of the widest head, of the Keys or the Values.
-        beside: the same of the other side.
     """
     if max(widest, beside) <= FEW:
         return FEW
@@ -190,8 +178,11 @@ def _launch(
         slots_for(one.widest, other.widest) for one, other in ((keys, values), (values, keys))
     )
     granules, slots = keys.widest + values.widest, key_slots + value_slots
-    work = PlanesWork(B * T * Hkv, N, M, granules, slots)
-    config = config or choose(work, sms)
+    work = PlanesWork(B * T * Hkv, N, M, granules)
+    if config is None:  # text apart for few rows; warps by the registers that granules take
+        apart = work.rows <= sms // 8
+        warps = 4 if slots > 16 else 2 if apart or slots > 8 else 1
+        config = PlanesConfig(apart=apart, warps=warps)
     plan = plan_planes(work, sms, config, splits)
     splits = plan.splits
     early = arch >= 90 and not (visual.fresh or copied)

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .plan import device_facts, padded
-from .planes import GRANULE, SAMPLED, STEPS, TILE, TRIED, Channels, granules
+from .planes import GRANULE, SAMPLED, STEPS, TILE, TRIED, Channels
 from .tiles import dot
 
 
@@ -159,11 +159,11 @@ def pack_states(
     basis: Tensor,
     counts: Tensor,
     steps: Tensor,
-    values: bool = False,
-    offsets: Tensor | None = None,
-    words: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """`kernels.planes.pack` of (states - mean) basis; a code may differ by one where it rounds.
+    values: bool,
+    offsets: Tensor,
+    words: int,
+) -> Tensor:
+    """`Planes.data` as `pack` of (states - mean) basis; a code may differ by one where it rounds.
 
     Args:
         states: [B, Hkv, N, d], last stride 1.
@@ -172,25 +172,17 @@ def pack_states(
         counts: [B, Hkv, 4] int32, as `pack` takes them.
         steps: [B, Hkv, w] float32.
         values: channels by tokens, as Values are stored.
-        offsets: the first word of each head, if the caller knows it: this saves a synchronisation.
-        words: of all heads, given with `offsets`.
-
-    Returns:
-        data and offsets of `kernels.planes.Planes`.
+        offsets: [B, Hkv], the first word of each head.
+        words: of all heads.
     """
     B, Hkv, N, d = states.shape
     arch, _ = device_facts(states.device)
-    tiles = -(-N // TILE)
-    if offsets is None or words is None:
-        sizes = granules(counts).long().flatten() * (tiles * GRANULE * GRANULE)
-        ends = sizes.cumsum(0)
-        offsets, words = (ends - sizes).view(B, Hkv), int(ends[-1])
     data = torch.empty(words, dtype=torch.int16, device=states.device)
     if data.numel():
-        pack_kernel[tiles, B * Hkv](
+        pack_kernel[triton.cdiv(N, TILE), B * Hkv](
             states, mean.contiguous(), basis.contiguous(), steps.float().contiguous(),
             counts.contiguous(), offsets.contiguous(), data, *states.stride()[:3], N, Hkv,
             basis.shape[-1],
             D=d, DP=padded(d), VALUES=values, PREC="tf32", WIDEN=arch == 0, num_warps=4,
         )  # fmt: skip
-    return data, offsets
+    return data

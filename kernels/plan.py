@@ -122,16 +122,8 @@ CONFIGS: Final[dict[tuple[int, int, int, int], Config]] = {
 
 @lru_cache(maxsize=256)
 def configuration(arch: int, d: int, k: int, row_bytes: int) -> Config:
-    """The table's row; else one sized from a token's bytes.
-
-    Below sm_90, and on sm_120 with its ~100 KB of shared memory, two stages of at most 16 KB.
-
-    Args:
-        arch: 90 for sm_90.
-        d: head width.
-        k: stored Key channels.
-        row_bytes: of one token's Keys and Values in one head.
-    """
+    """The row of `CONFIGS`; else one sized from a token's bytes: below sm_90, and on sm_120 with
+    its ~100 KB of shared memory, two stages of at most 16 KB."""
     if (arch, d, k, row_bytes) in CONFIGS:
         return CONFIGS[arch, d, k, row_bytes]
     large = arch in LARGE
@@ -157,11 +149,8 @@ class Work(NamedTuple):
 
 
 def one_tile(work: Work, arch: int, sms: int, config: Config) -> tuple[Config, int | None]:
-    """For small batches on sm_90: every split a single tile, loaded before the query is ready.
-
-    Returns:
-        The configuration and its visual splits; `config` and None where this does not apply.
-    """
+    """For small batches on sm_90, a configuration and its visual splits, each a single tile that is
+    loaded before the query is ready; `config` and None where this does not apply."""
     if arch != 90 or config.single is None:
         return config, None
     tokens, warps, per_sm = config.single
@@ -212,14 +201,11 @@ def plan_of(work: Work, wanted: int, config: Config) -> Plan:
 
 
 def split_tiles(work: Work, sms: int, config: Config, splits: int) -> float:
-    """Modelled time of visual splits with separate text splits.
+    """Modelled time, in tiles as one program reads them, of visual splits beside text splits.
 
     Full waves of programs take their largest share. The last wave takes at least the
     configuration's tail, since a few programs do not stream at full speed. A group's text counts as
     half a split, or as more by its bytes.
-
-    Returns:
-        Time in tiles, as one program reads them.
     """
     slots, tiles = sms * config.per_sm, -(-work.N // config.block_n)
     size = -(-tiles // splits) * config.block_n
@@ -241,14 +227,11 @@ def plan_splits(work: Work, sms: int, config: Config) -> int:
 
 
 def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
-    """Modelled time of splits that read the text too, on an H200.
+    """Modelled microseconds of splits that read the text too, on an H200.
 
     The busiest multiprocessor decides: `ceil` of the programs over multiprocessors, each of which
     reads its tiles and its text. A multiprocessor that is full, or that has one free slot, takes
     further programs unevenly.
-
-    Returns:
-        Microseconds.
     """
     fit, tile_us = config.joined or Joined(), config.block_n * work.row_bytes / SM_BYTES_US
     plan = plan_of(work, splits, config)
@@ -267,14 +250,11 @@ def joined_us(work: Work, sms: int, config: Config, splits: int) -> float:
 
 @lru_cache(maxsize=4096)
 def joined_splits(work: Work, sms: int, config: Config) -> tuple[Config, int | None]:
-    """The configuration of least modelled time, with its splits if it is one of `config.large`.
+    """Of least modelled time: one of `config.large` and its visual splits, or `config` and None.
 
     Where long rows may be ragged, two splits at least, of 4,096 tokens at most: the longest row
     would be streamed by one program while all others have ended.
     Over 350 measured shapes its choice is .8 to 6.4 % from the best of both kinds, by the row.
-
-    Returns:
-        One of `config.large` and its visual splits; else `config` and None.
     """
     apart = split_tiles(work, sms, config, plan_splits(work, sms, config)) * config.per_sm
     apart_us = APART * apart * config.block_n * work.row_bytes / SM_BYTES_US + APART_US

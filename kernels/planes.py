@@ -69,11 +69,8 @@ def samples(planes: Planes, rows: Tensor) -> Planes:
 
 
 def counts_of(depths: Tensor) -> Tensor:
-    """Channels [B, Hkv, 4] int32 that have a digit of each level.
-
-    Args:
-        depths: [B, Hkv, w] bits of every channel, 0 to 8, even; in falling order a head.
-    """
+    """Channels [B, Hkv, 4] int32 that have a digit of each level; depths: [B, Hkv, w] bits of every
+    channel, 0 to 8, even; in falling order a head."""
     levels = torch.arange(0, 2 * LEVELS, 2, device=depths.device)
     return (depths[..., None] > levels).sum(2, dtype=torch.int32)
 
@@ -141,16 +138,14 @@ def coordinates_of(states: Tensor, channels: Channels) -> Tensor:
 
 
 def steps_along(coordinates: Tensor, channels: Channels, shares: Tensor, lengths: Tensor) -> Tensor:
-    """Every channel's step: the best of a few multiples of a Gaussian's, on `SAMPLED` tokens.
+    """Every channel's step [B, Hkv, w] float32, the best of a few multiples of a Gaussian's, on
+    `SAMPLED` tokens; positive, and meaningless for channels without bits.
 
     Args:
         coordinates: [B, Hkv, N, w], of `coordinates_of`.
         channels: of those states.
         shares: [B, N] float32, what an error at each token counts for.
         lengths: [B] valid tokens.
-
-    Returns:
-        [B, Hkv, w] float32, positive; meaningless for channels without bits.
     """
     _, _, variance, counts = channels
     B, heads, N, w = coordinates.shape
@@ -210,7 +205,9 @@ def pack(
     codes = torch.nn.functional.pad(codes, (0, wide * GRANULE - w, 0, tiles * TILE - N))
     codes = codes.view(B, Hkv, tiles, DIGITS_A_WORD, GRANULE, wide, GRANULE)
     codes = codes.permute(0, 1, 2, 5, 6, 4, 3) if values else codes.permute(0, 1, 2, 5, 4, 6, 3)
-    sample, head, tile, level, granule = _stored(counts, tiles, wide).nonzero().unbind(1)
+    stored = torch.arange(wide, device=counts.device) * GRANULE < counts[..., None]
+    stored = stored[:, :, None].expand(-1, -1, tiles, -1, -1)  # in the order a head stores them
+    sample, head, tile, level, granule = stored.nonzero().unbind(1)
     shifts = (2 * level).to(torch.uint8)[:, None, None, None]
     digits = ((codes[sample, head, tile, granule] >> shifts) & 3).to(torch.int16)
     shifts = 2 * torch.arange(DIGITS_A_WORD, device=codes.device, dtype=torch.int16)
@@ -220,23 +217,15 @@ def pack(
     return words.flatten(), offsets
 
 
-def _stored(counts: Tensor, tiles: int, wide: int) -> Tensor:
-    """[B, Hkv, tiles, 4, wide] bool: the granules that a head stores, in the order it does."""
-    found = torch.arange(wide, device=counts.device) * GRANULE < counts[..., None]
-    return found[:, :, None].expand(-1, -1, tiles, -1, -1)
-
-
 def unpack(planes: Planes, tokens: int, width: int | None = None, values: bool = False) -> Tensor:
-    """The levels c - (2^b - 1) / 2 of every code, in steps.
+    """The levels c - (2^b - 1) / 2 of every code, in steps: [B, Hkv, N, width] float32, zeros
+    beyond a head's channels.
 
     Args:
         planes: of one layer.
         tokens: N, or more, where slots behind a head's tokens are not read.
-        width: of the result; by default the widest head's, which synchronises with the device.
+        width: as of `rows_of`.
         values: whether they are Values.
-
-    Returns:
-        [B, Hkv, N, width] float32, zeros beyond a head's channels.
     """
     counts, data = planes.counts // GRANULE, planes.data
     B, Hkv, _ = counts.shape
@@ -271,15 +260,8 @@ def _digits(device: torch.device) -> Tensor:
 
 
 def rows_of(planes: Planes, width: int | None = None) -> Tensor:
-    """Basis rows times steps, head by head.
-
-    Args:
-        planes: of one layer.
-        width: of the result; that of the widest head by default.
-
-    Returns:
-        [B, Hkv, width, d] float32, zeros beyond a head's channels.
-    """
+    """Basis rows times steps, [B, Hkv, width, d] float32, zeros beyond a head's channels; width:
+    that of the widest head by default, which synchronises with the device."""
     own = planes.counts[..., 0]
     width = int(own.max()) if width is None else width
     channel = torch.arange(width, device=own.device)

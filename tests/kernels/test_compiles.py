@@ -59,7 +59,8 @@ for config in (Config(block_m=16), Config(block_m=16, joined=Joined())):
     attention_launch.attend_triton(q, visual, text, 0.1, config=config)
 states, steps = torch.zeros(1, 2, 130, 128, dtype=torch.bfloat16), torch.ones(1, 2, 16)
 counts = torch.tensor([[[16, 0, 0, 0]] * 2], dtype=torch.int32)
-packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps)
+where = False, torch.tensor([[0, 512]]), 1024
+packing.pack_states(states, states[:, :, 0], torch.zeros(1, 2, 128, 16), counts, steps, *where)
 channels = Channels(states[:, :, 0], torch.zeros(1, 2, 128, 16), steps, counts)
 packing.steps_of(states, channels, torch.ones(1, 130), torch.full((1,), 130, dtype=torch.int32))
 covariance.covariance(states, None, torch.ones(1, 130), torch.bfloat16)

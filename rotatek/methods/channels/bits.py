@@ -353,8 +353,8 @@ def _packed(
     mean, forward, _, levels = channels
     done = solve("pack_states", states, mean, forward, levels, steps, bool(which), places, words)
     if done is None:
-        done = pack(coordinates_of(states, channels), levels, steps, bool(which))
-    return done[0], steps
+        done = pack(coordinates_of(states, channels), levels, steps, bool(which))[0]
+    return done, steps
 
 
 def _starts(sizes: Tensor) -> Tensor:
