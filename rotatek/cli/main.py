@@ -9,8 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -73,14 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        end_by_interrupt()
     try:
-        with interruptible() if argv is None else nullcontext():
-            parser = parser_for(words)
-            args, unknown = parser.parse_known_args(words)
-            if unknown:
-                refuse(unknown)
-                parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-            return args.run(args) or 0
+        parser = parser_for(words)
+        args, unknown = parser.parse_known_args(words)
+        if unknown:
+            refuse(unknown)
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return args.run(args) or 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -137,30 +137,19 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+def end_by_interrupt() -> None:
     """Let Ctrl-C end the process even where cleaning up never ends: an interrupt between two lines
     may leave a lock without an owner, for which others wait. A second one ends it at once."""
-    usual = signal.default_int_handler
-    if signal.getsignal(signal.SIGINT) is not usual or (
-        threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
         watch = threading.Timer(CLEANUP_S, os._exit, (INTERRUPTED,))
         watch.daemon = True
         watch.start()
-        usual(number, frame)
+        signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is interrupt:
-            signal.signal(signal.SIGINT, usual)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's job ignores it
+        signal.signal(signal.SIGINT, interrupt)
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:

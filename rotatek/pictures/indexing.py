@@ -12,18 +12,8 @@ from typing import Final, TypeVar
 
 from PIL import Image
 
+from rotatek import errors
 from rotatek.bridge.attention import StopFlag
-from rotatek.errors import (
-    FileUnreadable,
-    FolderUnreadable,
-    ImageMissing,
-    NotAnImage,
-    PdfDamaged,
-    Stopped,
-    StorageFull,
-    StoreUnwritable,
-    UserError,
-)
 from rotatek.inputs.images import check_header, open_image
 from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.text_files import one_line
@@ -31,7 +21,8 @@ from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
-ENDING: Final = (StorageFull, StoreUnwritable, Stopped)  # what ends an index, whatever the file
+# What ends an index, whatever the file.
+ENDING: Final = (errors.StorageFull, errors.StoreUnwritable, errors.Stopped)
 AHEAD: Final = 1  # pages that are kept while the model reads the next one
 HEAD: Final = 4096  # bytes that tell a picture from something else
 Item = TypeVar("Item")
@@ -71,8 +62,8 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
         except PermissionError:
             is_folder = False  # said when it is read
         except (OSError, ValueError) as error:
-            name = one_line(path.name)
-            raise FileUnreadable(f"There is no file or folder {name}. Check the name.") from error
+            said = f"There is no file or folder {one_line(path.name)}. Check the name."
+            raise errors.FileUnreadable(said) from error
         if not is_folder:
             add(path)
             continue
@@ -93,9 +84,9 @@ def _belongs(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             check_header(file.read(HEAD))
-    except (NotAnImage, ImageMissing, OSError):
+    except (errors.NotAnImage, errors.ImageMissing, OSError):
         return False
-    except UserError:
+    except errors.UserError:
         pass  # a picture, though not one that can be read
     return True
 
@@ -129,13 +120,14 @@ def index(
             try:
                 picture = complete()
                 page = replace(page, picture=picture, fresh=pictures.counts["read"] > count)
-            except UserError as error:
+            except errors.UserError as error:
                 page = _unread(page, error)
         if page.number == 1:
             names.clear()
         names.append(None if page.picture is None else page.picture.name)
         if ends is not None:
-            _note(pictures, store, page.path, ends, names)
+            gone = store.note_source(page.path, ends.st_size, ends.st_mtime_ns, names)
+            pictures.forget(gone)  # of those that it had before
         return page
 
     waiting, ended = deque[Future[IndexedPage]](), None
@@ -148,7 +140,7 @@ def index(
                 page, complete = found, None
                 try:
                     complete = None if ready is None else pictures.begin(ready, stop)
-                except UserError as error:
+                except errors.UserError as error:
                     page = _unread(page, error)
                 waiting.append(writer.submit(keep, page, complete, ends))
                 while len(waiting) > AHEAD:
@@ -161,7 +153,7 @@ def index(
             raise ended
 
 
-def _unread(page: IndexedPage, error: UserError) -> IndexedPage:
+def _unread(page: IndexedPage, error: errors.UserError) -> IndexedPage:
     """A page that could not be read; what ends an index is raised."""
     if isinstance(error, ENDING):
         raise error
@@ -187,7 +179,7 @@ def _opened(
         try:
             info = path.stat()
         except OSError:
-            yield IndexedPage(path, 1, 1, None, FileUnreadable.sentence), None, None
+            yield IndexedPage(path, 1, 1, None, errors.FileUnreadable.sentence), None, None
             continue
         noted, known = store.source(path), list[Picture | None]()
         if noted and (noted["size"], noted["time_ns"]) == (info.st_size, info.st_mtime_ns):
@@ -198,46 +190,31 @@ def _opened(
         for number, count, found in () if known and all(known) else pages_in(path):
             page, ready = IndexedPage(path, number, count, None), None
             try:
-                if isinstance(found, UserError):
+                if isinstance(found, errors.UserError):
                     raise found
                 made = pictures.prepare(found)
                 if isinstance(made, Prepared):
                     ready = made
                 else:
                     page = replace(page, picture=made)
-            except UserError as error:
+            except errors.UserError as error:
                 page = _unread(page, error)
             yield page, ready, info if number == count else None
 
 
-def _note(
-    pictures: Pictures, store: PictureStore, path: Path, info: os.stat_result,
-    names: Sequence[str | None],
-) -> None:  # fmt: skip
-    """Note a file's pages, None for those that could not be read, and forget the ones that it had
-    before and no indexed file has any more."""
-    before = (store.source(path) or {"pages": []})["pages"]
-    if not any(names) and not any(before):
-        return
-    store.note_source(path, info.st_size, info.st_mtime_ns, names)
-    if before:
-        held = {name for source in store.indexed() for name in source["pages"]}
-        pictures.forget(sorted({name for name in before if name} - held))
-
-
-def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | UserError]]:
+def pages_in(path: Path) -> Iterator[tuple[int, int, Image.Image | errors.UserError]]:
     """Every page of a file: its number from 1, how many there are, and the picture of it, or why
     there is none."""
     try:
         if path.is_dir():
-            raise FolderUnreadable
+            raise errors.FolderUnreadable
         if not is_pdf(path):
             yield 1, 1, open_image(path)
             return
         with PdfFile(path) as file:
             for page in file:
-                yield page.number, file.pages, page.image or page.error or PdfDamaged()
-    except UserError as error:
+                yield page.number, file.pages, page.image or page.error or errors.PdfDamaged()
+    except errors.UserError as error:
         yield 1, 1, error
 
 

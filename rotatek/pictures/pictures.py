@@ -4,26 +4,18 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Final, NamedTuple
 
 import torch
 from PIL import Image
 
+from rotatek import errors
 from rotatek.bridge.attention import StopFlag
 from rotatek.cache.cache_file import Draft, coder
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine.engine import Engine
-from rotatek.errors import (
-    CacheFileDamaged,
-    CacheFileForeign,
-    CacheFileVersion,
-    FileUnreadable,
-    PictureDamaged,
-    PictureGone,
-    SettingError,
-    UserError,
-)
 from rotatek.inputs.request import clean_question, make_request, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
 from rotatek.inspect.doubt import any_photo, doubt
@@ -66,7 +58,7 @@ class Picture:
             told = {one.name: facts[one.name] for one in fields(cls)}
             return cls(**told | {"size": (width, height)})
         except (KeyError, TypeError, ValueError) as error:
-            raise PictureDamaged from error
+            raise errors.PictureDamaged from error
 
 
 class Prepared(NamedTuple):
@@ -83,8 +75,8 @@ class Pictures:
     share a folder.
 
     Where `memory` is full, the least recently used caches leave it; they are loaded from the folder
-    again, or lost without one. `counts` has how many were read, found in memory, loaded from the
-    folder, and removed from either (`read`, `warm`, `loaded`, `left_memory`, `left_folder`).
+    again, or lost without one. `counts` has how many were `read`, found in memory (`warm`),
+    `loaded` from the folder, and removed from either (`left_memory`, `left_folder`).
 
     Args:
         model: an engine, whose memory and running batch are shared; a loaded model; or its name.
@@ -94,7 +86,6 @@ class Pictures:
         disk: bytes of the folder's caches; None sets no bound.
 
     Raises:
-        SettingError: for a text that is no number of bytes.
         TextBeforePicture: for a model whose chat template cannot be cut.
         CompressorMissing: for a folder, without the package zstandard.
         UserError: of `PictureStore`, for a folder that does not fit.
@@ -246,17 +237,18 @@ class Pictures:
                 return held[0]
         path = None if self.store is None else self.store.path(name)
         if self.store is None or path is None:
-            raise PictureGone
+            raise errors.PictureGone
         try:
             cache = RotateKCache.load(
                 path, self.engine.vlm.model, PictureNotes, owner=self.reader.owner,
                 **self.reader.paths,
             )  # fmt: skip
-        except FileUnreadable as error:  # forgotten meanwhile, by another process
-            raise PictureGone from error
-        except (CacheFileDamaged, CacheFileForeign, CacheFileVersion) as error:
-            raise PictureDamaged from error
-        self.store.touch(name)
+        except errors.FileUnreadable as error:  # forgotten meanwhile, by another process
+            raise errors.PictureGone from error
+        except (errors.CacheFileDamaged, errors.CacheFileForeign, errors.CacheFileVersion) as error:
+            raise errors.PictureDamaged from error
+        with suppress(OSError):
+            os.utime(path)  # it was used
         with self._guard:
             self.counts["loaded"] += 1
             self._hold(name, cache)
@@ -294,7 +286,7 @@ class Pictures:
         found = list(self.answers(pictures, question, max_new_tokens, sampling=sampling))
         for answer in found:
             if answer.error:
-                raise UserError(answer.error)
+                raise errors.UserError(answer.error)
         return found
 
     def answers(
@@ -320,7 +312,7 @@ class Pictures:
         """
         text, most = clean_question(question), whole_tokens(max_new_tokens)
         if batch < 1:
-            raise SettingError("batch", "a whole number from 1", batch)
+            raise errors.SettingError("batch", "a whole number from 1", batch)
         ids = self.asker.ids_of(text)
         names, own = _names(pictures), sampling.seeded()
 
@@ -364,7 +356,7 @@ def bytes_of(name: str, given: int | str) -> int:
             return int(number)
     except (ValueError, OverflowError):
         pass
-    raise SettingError(name, "bytes, such as 500MB or 2GB", given)
+    raise errors.SettingError(name, "bytes, such as 500MB or 2GB", given)
 
 
 def _names(pictures: "Picture | str | Iterable[Picture | str]") -> list[str]:

@@ -20,19 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from rotatek import errors
 from rotatek.cache import cache_file
-from rotatek.errors import (
-    FULL,
-    PageNameUnknown,
-    StorageFull,
-    StoreDamaged,
-    StoreFolderTaken,
-    StoreForeign,
-    StoreOfAnotherModel,
-    StoreOfOtherSettings,
-    StoreUnwritable,
-    StoreVersion,
-)
 
 VERSIONS: Final = {"store": 1, "cache": cache_file.VERSION}
 DRAFT: Final = ".draft"
@@ -62,27 +51,27 @@ class PictureStore:
         own = self.folder / "store.json"
         if not own.exists():
             if described is None:
-                raise StoreForeign
+                raise errors.StoreForeign
             with writing():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 others = {path.name for path in self.folder.iterdir() if DRAFT not in path.name}
                 if others - {"pages", "sources", own.name}:
-                    raise StoreFolderTaken
+                    raise errors.StoreFolderTaken
                 self.pages.mkdir(exist_ok=True)
                 self.sources.mkdir(exist_ok=True)
             # of several processes that do so at once, the first one's description counts
             _write_json(own, {"versions": VERSIONS} | dict(described), first=True)
         self.described = _read_json(own) or {}
         if not isinstance(self.described.get("versions"), dict):
-            raise StoreDamaged
+            raise errors.StoreDamaged
         if self.described["versions"] != VERSIONS:
-            raise StoreVersion
+            raise errors.StoreVersion
         wanted = json.loads(json.dumps(described or {}, default=str))
         differ = {name for name, value in wanted.items() if self.described.get(name) != value}
         if "model" in differ:
-            raise StoreOfAnotherModel
+            raise errors.StoreOfAnotherModel
         if differ - {"model_name"}:
-            raise StoreOfOtherSettings
+            raise errors.StoreOfOtherSettings
 
     def path(self, name: str) -> Path | None:
         """The file of a page's cache, or None where there is no such page."""
@@ -96,7 +85,7 @@ class PictureStore:
             with os.scandir(self.pages) as entries:
                 found = [one.name for one in entries]
         except OSError as error:
-            raise StoreForeign from error
+            raise errors.StoreForeign from error
         return sorted(name[:-5] for name in found if name.endswith(".json") and name[0] != ".")
 
     def facts(self, name: str) -> Facts | None:
@@ -117,13 +106,6 @@ class PictureStore:
         _write(self.pages / told["file"], content)
         _write_json(self.pages / f"{name}.json", told)
         return told
-
-    def touch(self, name: str) -> None:
-        """Note that a page was used; where that cannot be written, nothing is noted."""
-        path = self.path(name)
-        if path is not None:
-            with suppress(OSError):
-                os.utime(path)
 
     def make_room(self, most: int, but: str) -> list[str]:
         """Forget the pages used least recently until `most` bytes are left, and return their names;
@@ -168,7 +150,7 @@ class PictureStore:
             return found
         begun = [name for name in names if name.startswith(given)]
         if len(given) < SHORTEST or len(begun) != 1:
-            raise PageNameUnknown
+            raise errors.PageNameUnknown
         return begun
 
     def check(self) -> Iterator[tuple[str, bool]]:
@@ -197,11 +179,18 @@ class PictureStore:
         found = _read_json(self._source(path))
         return found if found is None or found.get("path") == os.path.realpath(path) else None
 
-    def note_source(self, path: Path, size: int, time_ns: int, pages: Sequence[str | None]) -> None:
+    def note_source(
+        self, path: Path, size: int, time_ns: int, pages: Sequence[str | None]
+    ) -> list[str]:
         """Note a file that was read: its size, its time of change and its pages; None for those
-        that could not be read."""
+        that could not be read. Returns the ones that it had before and no file has any more."""
+        before = (self.source(path) or {"pages": []})["pages"]
+        if not any(pages) and not any(before):
+            return []
         told = {"path": os.path.realpath(path), "size": size, "time_ns": time_ns}
         _write_json(self._source(path), told | {"pages": list(pages)})
+        held = {name for source in self.indexed() for name in source["pages"]} if before else set()
+        return sorted({name for name in before if name} - held)
 
     def indexed(self) -> list[Facts]:
         """Every indexed file, by its path."""
@@ -220,7 +209,8 @@ def writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise (StorageFull if error.errno in FULL else StoreUnwritable) from error
+        full = error.errno in errors.FULL
+        raise (errors.StorageFull if full else errors.StoreUnwritable) from error
 
 
 def _read_json(path: Path) -> Facts | None:

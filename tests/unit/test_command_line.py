@@ -283,14 +283,14 @@ import signal, threading
 from rotatek.cli import main as cli
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 cli.CLEANUP_S = {seconds}
-with cli.interruptible():
-    try:
-        print("waiting", flush=True)
-        threading.Event().wait()
-    finally:
-        print("cleaning up", flush=True)
-        while True:
-            threading.Event().wait(0.05)
+cli.end_by_interrupt()
+try:
+    print("waiting", flush=True)
+    threading.Event().wait()
+finally:
+    print("cleaning up", flush=True)
+    while True:
+        threading.Event().wait(0.05)
 """
 
 
