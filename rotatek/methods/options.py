@@ -30,28 +30,21 @@ log = logging.getLogger("rotatek")
 class Option:
     """One field of a method, with the data for forms and flags.
 
-    Args:
-        key: the flat name in flags, links and programs, e.g. `keep_channels`.
-        label: a few words for the page.
-        help: one sentence for the command line, the page and the API.
-        kind: "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
-            least low; "choice" is one of `choices`; "path" is a file. Where the default is None,
-            None says that the option is off.
-        choices: (value, words) pairs.
-        place: its position on the page: beside the slider of its kind, with rarely changed
-            options, or nowhere. A path is never shared in a link.
+    Of the kinds "fraction" is a kept share in (0, 1]; "number" is in [low, high]; "integer" is at
+    least low; "choice" is one of `choices`; "path" is a file, never shared in a link. Where the
+    default is None, None says that the option is off.
     """
 
     name: str
-    key: str
+    key: str  # the flat name in flags, links and programs, e.g. `keep_channels`
     default: Any
-    label: str
-    help: str
+    label: str  # a few words for the page
+    help: str  # one sentence for the command line, the page and the API
     kind: Kind
     low: float | None = None
     high: float | None = None
-    choices: Sequence[tuple[str, str]] = ()
-    place: Place = "more"
+    choices: Sequence[tuple[str, str]] = ()  # (value, words) pairs
+    place: Place = "more"  # beside the slider, with rarely changed options, or nowhere
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ A method is one file with a frozen dataclass: its fields are its options
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
@@ -23,15 +23,10 @@ KINDS: Final = {"key": "visual_keys", "value": "visual_values"}
 
 @dataclass
 class Store:
-    """One layer's visual tokens, in the form of a channel method.
+    """One layer's visual tokens, in the form of a channel method."""
 
-    Args:
-        visual: what the attention reads, or what `read` of a subclass makes that of.
-        beside: further tensors [B, ...] by name, which begins with "key" or "value", or it is a
-            mask.
-    """
-
-    visual: Visual
+    visual: Visual  # what the attention reads, or what `read` of a subclass makes that of
+    # further tensors [B, ...] by name, which begins with "key" or "value", or it is a mask
     beside: dict[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -73,36 +68,21 @@ class Store:
 
 @dataclass(frozen=True)
 class LayerStates:
-    """One layer's visual tokens and recent queries, after its prefill attention.
+    """One layer's visual tokens and recent queries, after its prefill attention. What is not known
+    is None; `stream` and `gain` are known to methods of `times_smaller` alone."""
 
-    Args:
-        keys: [B, Hkv, N, d] post-RoPE, zero beyond lengths [B].
-        values: [B, Hkv, N, d], zero there, too.
-        lengths: [B] visual tokens of each sample.
-        queries: [B, Hq, W, d], the most recent prompt rows; scores are q . k / sqrt(d).
-        window_alive: [B, W] bool, the rows that are no padding.
-        layer: index from 0.
-        value_metric: S and S^-1 [Hkv, d, d] of the output projection, or None where not known.
-        basis: precomputed eigenvectors [Hkv, d, d] from a calibration file, or None.
-        stream: the layer's input rows of the window [B, 1, W, hidden], zero where they are padding;
-            None where not known. This and `gain` are there for methods of `times_smaller` alone.
-        gain: [B] by how much the norm behind the output projection changes the output's squared
-            size; None where there is no such norm.
-        text: the prompt's other tokens at full width; None where they are not known.
-        made: results that depend on the states alone, shared by several caches.
-    """
-
-    keys: Tensor
-    values: Tensor
-    lengths: Tensor
-    queries: Tensor
-    window_alive: Tensor
-    layer: int
-    value_metric: tuple[Tensor, Tensor] | None = None
-    basis: Tensor | None = None
-    stream: Tensor | None = None
-    gain: Tensor | None = None
-    text: Text | None = None
+    keys: Tensor  # [B, Hkv, N, d] post-RoPE, zero beyond lengths
+    values: Tensor  # [B, Hkv, N, d], zero there, too
+    lengths: Tensor  # [B] visual tokens of each sample
+    queries: Tensor  # [B, Hq, W, d], the most recent prompt rows; scores are q . k / sqrt(d)
+    window_alive: Tensor  # [B, W] bool, the rows that are no padding
+    layer: int  # from 0
+    value_metric: tuple[Tensor, Tensor] | None = None  # S, S^-1 [Hkv, d, d] of the projection
+    basis: Tensor | None = None  # eigenvectors [Hkv, d, d] from a calibration file
+    stream: Tensor | None = None  # the window's input rows [B, 1, W, hidden], zero where padding
+    gain: Tensor | None = None  # [B] of the output's squared size by the norm behind it, if any
+    text: Text | None = None  # the prompt's other tokens at full width
+    # results that depend on the states alone, shared by several caches
     made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def taken(self, rows: Rows) -> "LayerStates":
@@ -119,19 +99,12 @@ class LayerStates:
 
 @dataclass(frozen=True)
 class HeadStates:
-    """One kv head of one sample as figures need it, on the CPU in float32.
+    """One kv head of one sample as figures need it, on the CPU in float32."""
 
-    Args:
-        keys: [n, d] of some of its visual tokens.
-        queries: [G, W, d], the window's, of the heads that read it.
-        mean: [d] of every visual token's Key.
-        covariance: [d, d] centred, over every visual token.
-    """
-
-    keys: Tensor
-    queries: Tensor
-    mean: Tensor
-    covariance: Tensor
+    keys: Tensor  # [n, d] of some of its visual tokens
+    queries: Tensor  # [G, W, d], the window's, of the heads that read it
+    mean: Tensor  # [d] of every visual token's Key
+    covariance: Tensor  # [d, d] centred, over every visual token
 
     def as_layer(self) -> LayerStates:
         """These tokens as a layer of one head; their Values are zero."""
@@ -142,12 +115,10 @@ class HeadStates:
 
 
 class Axes(NamedTuple):
-    """The basis in which a method that rotates stores a head: [d, d], onto whose columns centred
-    Keys and queries are projected, by importance; and the spectrum [d], falling eigenvalues, the
-    (weighted) energy of each channel."""
+    """How a method that rotates stores a head, its channels by importance."""
 
-    basis: Tensor
-    spectrum: Tensor
+    basis: Tensor  # [d, d], onto whose columns centred Keys and queries are projected
+    spectrum: Tensor  # [d], falling eigenvalues, the (weighted) energy of each channel
 
 
 @dataclass(frozen=True)
@@ -225,11 +196,6 @@ class ChannelMethod(Method):
             return self
         place = min(max((share - least) / (most - least), 0.0), 1.0)
         return self.with_keep(SMALLEST_KEEP + place * (1 - SMALLEST_KEEP))
-
-    @classmethod
-    def presets(cls) -> Mapping[str, "ChannelMethod"]:
-        """Settings worth a button on the page, by label, besides the paper's budgets."""
-        return {}
 
     def of_paper(self) -> Self:
         """The same method without extensions of its paper."""

@@ -35,12 +35,8 @@ def quantised(
     """Codes, uint8 in the shape of the float32 numbers, and a scale and a zero point, float16, of
     each group along `dim`.
 
-    Args:
-        numbers: to be quantised.
-        dim: along which a group shares a scale and a zero point.
-        bits: of a code.
-        alive: bool, broadcast to numbers: those that count; all by default.
-        clip: share of a group's least and largest number that the codes reach to.
+    alive: bool, broadcast to numbers: those that count, all by default; clip: share of a group's
+    least and largest number that the codes reach to.
     """
     low = high = numbers
     if alive is not None:  # a group without any becomes zero

@@ -18,17 +18,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from rotatek.methods.channels import rebuilt
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import quantised
-from rotatek.methods.channels.rebuilt import (
-    SIDES,
-    Form,
-    PackedMethod,
-    RebuiltStore,
-    hadamard,
-    pack,
-    unpack,
-)
+from rotatek.methods.channels.rebuilt import Form, PackedMethod, RebuiltStore
 from rotatek.methods.options import option
 from rotatek.methods.rotation import load_bases
 
@@ -55,7 +48,7 @@ def rotation_of(moment: Tensor) -> Tensor:
     d = moment.shape[-1]
     basis = torch.linalg.eigh(moment.double().cpu()).eigenvectors.flip(-1)  # falling
     order = [int(f"{place:0{d.bit_length() - 1}b}"[::-1], 2) for place in range(d)]
-    return (basis.float() @ hadamard(d, basis.device))[..., order].to(moment.device)
+    return (basis.float() @ rebuilt.hadamard(d, basis.device))[..., order].to(moment.device)
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Oscar(PackedMethod):
         beside: key_scale, key_zero, value_scale, value_zero, float16 [B, Hkv, n, d / group];
         without a calibration also each sample's R, key_turn and value_turn, float16 [B, 1, d, d].
         """
-        place, bits, beside = SIDES.index(side), int(self.bits_of(side)), {}
+        place, bits, beside = rebuilt.SIDES.index(side), int(self.bits_of(side)), {}
         if states.basis is None:
             own = states.cached("oscar", lambda: rotation_of(moments(states)).half())
             turn = beside[f"{side}_turn"] = own[:, place, None].contiguous()
@@ -104,13 +97,13 @@ class Oscar(PackedMethod):
         turned = (numbers.float() @ turn.float()).unflatten(-1, (groups, -1))
         codes, scale, zero = quantised(turned, 4, bits, clip=CLIPS[place])
         beside |= {f"{side}_scale": scale, f"{side}_zero": zero}
-        return pack(codes.flatten(-2), bits), beside
+        return rebuilt.pack(codes.flatten(-2), bits), beside
 
     def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Codes times scales and their zero points, turned back."""
         own = store.turns
-        turn = store.beside[f"{side}_turn"] if own is None else own[SIDES.index(side)]
-        codes = unpack(stored, int(self.bits_of(side)), store.width)
+        turn = store.beside[f"{side}_turn"] if own is None else own[rebuilt.SIDES.index(side)]
+        codes = rebuilt.unpack(stored, int(self.bits_of(side)), store.width)
         scale, zero = (store.beside[f"{side}_{part}"].float() for part in ("scale", "zero"))
         grouped = codes.unflatten(-1, (scale.shape[-1], -1)) * scale[..., None] + zero[..., None]
         return grouped.flatten(-2) @ turn.float().mT

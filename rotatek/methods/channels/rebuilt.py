@@ -109,22 +109,14 @@ def hadamard(width: int, device: torch.device) -> Tensor:
 
 @dataclass
 class RebuiltStore(Store):
-    """A layer's visual tokens in the form of a `RebuiltMethod`.
+    """A layer's visual tokens in the form of a `RebuiltMethod`; beside them, if any, key_whole and
+    value_whole, the n tokens [B, Hkv, n, d] at full width."""
 
-    Args:
-        visual: keys and values [B, Hkv, N - n, ...] as the method stores them.
-        beside: further tensors by name; key_whole and value_whole are the n tokens [B, Hkv, n, d]
-            at full width, if any.
-        method: with its options, but for names of files.
-        width: d, numbers of a head.
-        dtype: of the numbers of `read`.
-        turns: tensors of a calibration, which belong to the model and are not counted.
-    """
-
-    visual: Narrow
-    method: "RebuiltMethod" = field(kw_only=True)
-    width: int = field(kw_only=True)
-    dtype: torch.dtype = field(kw_only=True)
+    visual: Narrow  # keys and values [B, Hkv, N - n, ...]
+    method: "RebuiltMethod" = field(kw_only=True)  # with its options, but for names of files
+    width: int = field(kw_only=True)  # d
+    dtype: torch.dtype = field(kw_only=True)  # of the numbers of `read`
+    # tensors of a calibration, which belong to the model and are not counted
     turns: Tensor | None = field(default=None, kw_only=True)
 
     @property
@@ -148,13 +140,9 @@ class RebuiltStore(Store):
 
 @dataclass(frozen=True)
 class RebuiltMethod(ChannelMethod):
-    """A method whose Keys and Values are rebuilt in every step.
+    """A method whose Keys and Values are rebuilt in every step."""
 
-    Class attributes, besides those of `ChannelMethod`:
-        per_token: as `Store.per_token`.
-    """
-
-    per_token: ClassVar[tuple[str, ...]] = ()
+    per_token: ClassVar[tuple[str, ...]] = ()  # as `Store.per_token`
 
     @property
     def ends(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ Beyond the paper, smaller=t rotates Keys and Values in full and gives channels b
 Source: arXiv 2605.19218, algorithms 1 and 2.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Self
@@ -167,10 +167,6 @@ class RotateK(ChannelMethod):
     @property
     def form(self) -> str:
         return "" if self.smaller is None else f"{self.smaller:g} times smaller"
-
-    @classmethod
-    def presets(cls) -> Mapping[str, ChannelMethod]:
-        return {"62 %: channels only": cls(keep=0.25)}
 
     def of_paper(self) -> Self:
         return replace(self, smaller=None)

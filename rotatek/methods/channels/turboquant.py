@@ -21,18 +21,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from rotatek.methods.channels import rebuilt
 from rotatek.methods.channels.base import LayerStates
-from rotatek.methods.channels.rebuilt import (
-    LARGEST,
-    Form,
-    PackedMethod,
-    RebuiltStore,
-    bits_option,
-    pack,
-    packed_width,
-    unpack,
-    value_bits_option,
-)
+from rotatek.methods.channels.rebuilt import Form, PackedMethod, RebuiltStore
 
 BITS: Final = ("1", "2", "2.5", "3", "3.5", "4")
 SEED: Final = 20250428
@@ -84,7 +75,7 @@ def encode(states: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     rotated = rotated * (width**0.5 / norms.clamp(min=torch.finfo(torch.float32).tiny))
     levels = codebook(bits, states.device)
     codes = torch.bucketize(rotated, (levels[1:] + levels[:-1]) / 2)
-    return codes.to(torch.uint8), norms[..., 0].clamp(max=LARGEST).half()
+    return codes.to(torch.uint8), norms[..., 0].clamp(max=rebuilt.LARGEST).half()
 
 
 def decode(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
@@ -109,8 +100,8 @@ class TurboQuant(PackedMethod):
     summary = "Every number in a few bits behind a random rotation, with each token's norm."
     colour = "#9c24fc"
 
-    bits: str = bits_option(BITS)
-    value_bits: str = value_bits_option(BITS)
+    bits: str = rebuilt.bits_option(BITS)
+    value_bits: str = rebuilt.value_bits_option(BITS)
 
     def stored(self, side: str, numbers: Tensor, alive: Tensor, states: LayerStates) -> Form:
         """Rotate and quantise, each vector's codes behind the one before.
@@ -129,18 +120,20 @@ class TurboQuant(PackedMethod):
         packed, norms = [], []
         for part, (_, bits) in zip(numbers.split(sizes, -1), parts, strict=True):
             codes, norm = encode(part, bits)
-            packed.append(pack(codes, bits))
+            packed.append(rebuilt.pack(codes, bits))
             norms.append(norm)
         return torch.cat(packed, -1), beside | {f"{side}_norm": torch.stack(norms, -1)}
 
     def rebuild(self, side: str, stored: Tensor, store: RebuiltStore) -> Tensor:
         """Each vector's codes and norm, in the order of the channels."""
         parts = parts_of(store.width, self.bits_of(side))
-        codes = stored.split([packed_width(*part) for part in parts], -1)
+        codes = stored.split([rebuilt.packed_width(*part) for part in parts], -1)
         vectors = zip(codes, store.beside[f"{side}_norm"].unbind(-1), parts, strict=True)
-        found = torch.cat([
-            decode(unpack(own, bits, size), norms, bits) for own, norms, (size, bits) in vectors
-        ], -1)  # fmt: skip
+        numbers = [
+            decode(rebuilt.unpack(own, bits, size), norms, bits)
+            for own, norms, (size, bits) in vectors
+        ]
+        found = torch.cat(numbers, -1)
         channels = store.beside.get(f"{side}_channels")
         if channels is None:
             return found

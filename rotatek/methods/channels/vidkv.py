@@ -19,18 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rotatek.methods.channels import rebuilt
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.kivi import GROUPS, SMALLEST, quantised
-from rotatek.methods.channels.rebuilt import (
-    FULL_BITS,
-    LARGEST,
-    Form,
-    RebuiltMethod,
-    RebuiltStore,
-    pack,
-    packed_width,
-    unpack,
-)
+from rotatek.methods.channels.rebuilt import Form, RebuiltMethod, RebuiltStore
 from rotatek.methods.options import option
 
 TRITS: Final = 5  # ternary numbers of a byte: 3^5 = 243
@@ -71,22 +63,19 @@ def mean_size(numbers: Tensor, counted: Tensor) -> Tensor:
     """Mean of |numbers| over dimension -2 where `counted` says so, as float16 holds it; kept."""
     total = numbers.abs().masked_fill(~counted, 0.0).sum(-2, keepdim=True)
     mean = total / counted.sum(-2, keepdim=True).clamp(min=1)
-    return mean.clamp(max=LARGEST).half()
+    return mean.clamp(max=rebuilt.LARGEST).half()
 
 
 def signs(groups: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """One bit a number.
-
-    Args:
-        groups: [..., g, c] float32.
-        alive: bool, broadcast to it.
-
-    Returns:
-        bool codes in that shape, and scale and mean [..., 1, c] in float16.
-    """
+    """One bit a number: bool codes of groups [..., g, c] float32, and scale and mean [..., 1, c] in
+    float16; alive: bool, broadcast to the groups."""
     alive = alive.expand(groups.shape)
     total = groups.masked_fill(~alive, 0.0).sum(-2, keepdim=True)
-    mean = (total / alive.sum(-2, keepdim=True).clamp(min=1)).clamp(-LARGEST, LARGEST).half()
+    mean = (
+        (total / alive.sum(-2, keepdim=True).clamp(min=1))
+        .clamp(-rebuilt.LARGEST, rebuilt.LARGEST)
+        .half()
+    )
     numbers = spectrum((groups - mean.float()).masked_fill(~alive, 0.0))
     varies = torch.arange(groups.shape[-2], device=groups.device)[:, None] > 0
     return numbers > 0, mean_size(numbers, varies.expand(alive.shape)), mean
@@ -118,7 +107,7 @@ class VidKV(RebuiltMethod):
     @property
     def nominal_share(self) -> float:
         """Bits of a number over 16; scales are not counted, as bases are not."""
-        return (KEY_BITS + VALUE_BITS) / 2 / FULL_BITS
+        return (KEY_BITS + VALUE_BITS) / 2 / rebuilt.FULL_BITS
 
     @property
     def form(self) -> str:
@@ -149,7 +138,7 @@ class VidKV(RebuiltMethod):
             loud, quiet = groups.split(numbers.shape[-1] // 2, -1)
             two, step, zero = quantised(loud, 3, LOUD, live)
             one, scale, mean = signs(quiet, live)
-            packed = [pack(two.flatten(2, 3), LOUD), pack(one.flatten(2, 3), 1)]
+            packed = [rebuilt.pack(two.flatten(2, 3), LOUD), rebuilt.pack(one.flatten(2, 3), 1)]
             scales = torch.stack([step, zero, scale[:, :, :, 0], mean[:, :, :, 0]], 3)
             beside = {"channels": channels.to(torch.uint8), "key_scales": scales}
             return torch.cat(packed, -1), beside
@@ -165,9 +154,9 @@ class VidKV(RebuiltMethod):
             sizes = beside["value_scale"].float().repeat_interleave(group, 2)[:, :, :tokens]
             return (unpack_trits(stored, store.width).float() - 1) * sizes
         half = store.width // 2
-        packed = stored.split([packed_width(half, LOUD), packed_width(half, 1)], -1)
-        loud = unpack(packed[0], LOUD, half).unflatten(2, (-1, group))
-        quiet = unpack(packed[1], 1, half).bool().unflatten(2, (-1, group))
+        packed = stored.split([rebuilt.packed_width(half, LOUD), rebuilt.packed_width(half, 1)], -1)
+        loud = rebuilt.unpack(packed[0], LOUD, half).unflatten(2, (-1, group))
+        quiet = rebuilt.unpack(packed[1], 1, half).bool().unflatten(2, (-1, group))
         step, zero, scale, mean = (part[:, :, :, None] for part in beside["key_scales"].unbind(3))
         first = (loud * step.float() + zero.float()).flatten(2, 3)
         found = torch.cat([first, of_signs(quiet, scale, mean).flatten(2, 3)], -1)[:, :, :tokens]

@@ -25,25 +25,18 @@ NAMED: Final = 3  # heads that a title names one by one
 
 @dataclass(frozen=True)
 class WhatIf(ChannelMethod):
-    """RotateK of some heads, in full width.
-
-    Args:
-        like: how a compressed head is rotated, and how many channels it keeps.
-        heads: (layer, Key head) of those that are meant, each from 0.
-        whole: whether these stay as they are and all others are compressed; else they alone are.
-    """
+    """RotateK of some heads, in full width."""
 
     name, label = "what-if", "RotateK"
     summary = "Keys of some heads rebuilt from a few channels, at full width."
     drops_channels = False
     colour = "#8b6fd6"
 
-    like: RotateK = field(default_factory=RotateK)
-    heads: frozenset[tuple[int, int]] = frozenset()
-    whole: bool = False
+    like: RotateK = field(default_factory=RotateK)  # how a head is rotated, to how many channels
+    heads: frozenset[tuple[int, int]] = frozenset()  # (layer, Key head), each from 0
+    whole: bool = False  # whether these stay and all others are compressed; else they alone are
 
     def compress(self, states: LayerStates) -> Store:
-        """Rebuild the Keys of this layer's chosen heads."""
         visual, dtype = full_visual(states), states.keys.dtype
         named = [head for layer, head in self.heads if layer == states.layer]
         chosen = torch.full((states.keys.shape[1],), self.whole, device=states.keys.device)
@@ -58,12 +51,10 @@ class WhatIf(ChannelMethod):
         return Store(visual._replace(keys=keys))
 
     def bases(self, layers: int) -> Sequence[Tensor] | None:
-        """Those of the rotation."""
         return self.like.bases(layers)
 
     @property
     def asks_generally(self) -> bool:
-        """As the rotation does."""
         return self.like.asks_generally
 
     @property

@@ -19,17 +19,8 @@ PIVOTS: Final = 4  # visual ones, and as many of the text
 
 
 def least_alike(keys: Tensor, visual: Tensor, text: Tensor, count: int) -> Tensor:
-    """Which visual tokens stay.
-
-    Args:
-        keys: [L, c] of all tokens.
-        visual: [n] rows of the visual tokens.
-        text: [m] rows of the text.
-        count: visual tokens that stay.
-
-    Returns:
-        [count] rows.
-    """
+    """The [count] rows of visual tokens that stay, of all tokens' keys [L, c]; visual: [n] rows of
+    the visual tokens; text: [m] rows of the text."""
     size, unit = keys.float().abs().sum(-1), normalize(keys.float(), dim=-1)
     own = visual[size[visual].topk(min(PIVOTS, count, len(visual))).indices]
     pivots = torch.cat([own, text[size[text].topk(min(PIVOTS, len(text))).indices]])

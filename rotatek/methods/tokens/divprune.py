@@ -16,15 +16,8 @@ from rotatek.methods.tokens.base import TokenPruner, View, keep_option
 
 
 def most_diverse(tokens: Tensor, count: int) -> Tensor:
-    """The greedy max-min diverse subset.
-
-    Args:
-        tokens: [n, c].
-        count: how many of them, at least one.
-
-    Returns:
-        Their indices [count] in the order of choice.
-    """
+    """Indices [count], one at least, of the greedy max-min diverse subset of tokens [n, c], in the
+    order of choice."""
     unit = nn.functional.normalize(tokens.float(), dim=-1)
     similar = unit @ unit.T
     similar.fill_diagonal_(-torch.inf)

@@ -15,17 +15,8 @@ from rotatek.methods.tokens.base import BY_QUESTION, Attended, TokenPruner, keep
 
 
 def last_row_attention(query: Tensor, keys: Tensor, valid: Tensor, scale: float) -> Tensor:
-    """Attention of each sample's last real row over all real rows, mean over heads.
-
-    Args:
-        query: [B, Hq, L, d].
-        keys: [B, Hkv, L, d].
-        valid: [B, L] bool, the rows that are not padding.
-        scale: what scores are multiplied by.
-
-    Returns:
-        [B, L] float32.
-    """
+    """Attention [B, L] float32 of each sample's last real row over all real rows, mean over heads;
+    valid: [B, L] bool, the rows that are not padding."""
     B, Hq, L, d = query.shape
     Hkv = keys.shape[1]
     last = (valid.long() * torch.arange(L, device=valid.device)).argmax(-1)
