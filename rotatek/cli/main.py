@@ -87,7 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         return 0
     except Exception as error:
-        print(sentence_of(error), file=sys.stderr)
+        if isinstance(error, OSError) and error.filename and error.errno not in FULL:
+            reason, name = error.strerror or type(error).__name__, one_line(error.filename)
+            said = f"{name} cannot be used: {reason.lower()}. Give another name or folder."
+        else:
+            said = public_message(error)
+        print(said, file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:
@@ -107,16 +112,6 @@ def refuse(unknown: Sequence[str]) -> None:
             raise UserError(f"The flag {flag} is gone: {instead}.")
         if name in {*options, *DRAWN}:
             raise UserError(f"Write {flag} as --option {name}=VALUE.")
-
-
-def sentence_of(error: Exception) -> str:
-    """The message for a failure. A file that cannot be used is named here, since only its owner
-    reads the terminal."""
-    if isinstance(error, OSError) and isinstance(error.filename, str) and error.errno not in FULL:
-        reason = error.strerror or type(error).__name__
-        name = one_line(error.filename)
-        return f"{name} cannot be used: {reason.lower()}. Give another name or folder."
-    return public_message(error)
 
 
 def _open_streams() -> None:

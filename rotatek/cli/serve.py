@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> None:
         if given is not None and given < least:
             raise SettingError(f"--{name}", f"a whole number from {least}", given)
     check_address(args.host, args.port)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     if args.replicas is not None:
         return replicas(args, settings)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "prometheus_client")):
@@ -54,7 +55,6 @@ def run(args: argparse.Namespace) -> None:
     from rotatek.service.model_list import models_of  # noqa: PLC0415
     from rotatek.service.service import Service  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     offered = models_of(args.model or ["pocket"])
     service = Service(offered, lambda source: Engine(source, args.device, graphs=args.graph))
     keys = keys_here(args.api_keys)
@@ -78,7 +78,6 @@ def replicas(args: argparse.Namespace, settings: Settings) -> None:
     from rotatek.cluster.gateway import Deployment, serve_here  # noqa: PLC0415
     from rotatek.server.api_keys import VARIABLE, keys_here, keys_of  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("rotatek").setLevel(logging.INFO)  # Ray quietens the root
     keys_here(args.api_keys)  # refused here, if at all
     if args.api_keys is not None:

@@ -1,6 +1,6 @@
 """From a file of answers alone: records with intervals, tables in Markdown, and one figure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from math import log2, nan
 from pathlib import Path
@@ -78,41 +78,28 @@ def rows(path: Path) -> list[Record]:
         draws: dict[tuple[str, ...], Resampled] = {}  # most settings answer the same questions
         for setting, answers in settings.items():
             answers = sorted(answers, key=lambda one: one.question)
-            found.append(_record((model, split, setting, turn), answers, whole, draws))
+            paired, difference = [one for one in answers if one.question in whole], (nan,) * 3
+            for some in (answers, paired):
+                pictures = tuple(one.picture for one in some)
+                if pictures and pictures not in draws:
+                    draws[pictures] = Resampled(pictures)
+            if paired:
+                gaps = np.array([one.score - whole[one.question].score for one in paired])
+                difference = float(gaps.mean()), *draws[pictures].interval(gaps)
+            scores = np.array([one.score for one in answers])
+            interval = draws[tuple(one.picture for one in answers)].score_interval(scores)
+            kls = [one.kl for one in answers if one.kl is not None] or [nan]
+            choices = [one.same_choices for one in answers if one.same_choices is not None]
+            found.append(Record(
+                model, split, setting, turn, len(answers), len({one.picture for one in answers}),
+                float(scores.mean()), *interval, *difference,
+                float(np.mean([one.same for one in answers])),
+                float(np.mean([one.bytes / one.full_bytes for one in answers])),
+                float(np.mean([one.whole_tokens for one in answers])),
+                float(np.mean(kls)), float(np.median(kls)), float(np.quantile(kls, 0.99)),
+                float(np.mean(choices or [nan])),
+            ))  # fmt: skip
     return found
-
-
-def _record(
-    named: tuple[str, str, str, str],
-    answers: Sequence[Answer],
-    whole: Mapping[str, Answer],
-    draws: dict[tuple[str, ...], Resampled],
-) -> Record:
-    """The figures of one setting's answers; whole: the uncompressed cache's by question."""
-
-    def resampled(some: Sequence[Answer]) -> Resampled:
-        pictures = tuple(one.picture for one in some)
-        if pictures not in draws:
-            draws[pictures] = Resampled(pictures)
-        return draws[pictures]
-
-    scores = np.array([one.score for one in answers])
-    paired = [one for one in answers if one.question in whole]
-    gaps = np.array([one.score - whole[one.question].score for one in paired])
-    difference = (nan,) * 3
-    if paired:
-        difference = float(gaps.mean()), *resampled(paired).interval(gaps)
-    kls = [one.kl for one in answers if one.kl is not None] or [nan]
-    choices = [one.same_choices for one in answers if one.same_choices is not None] or [nan]
-    return Record(
-        *named, len(answers), len({one.picture for one in answers}),
-        float(scores.mean()), *resampled(answers).score_interval(scores), *difference,
-        float(np.mean([one.same for one in answers])),
-        float(np.mean([one.bytes / one.full_bytes for one in answers])),
-        float(np.mean([one.whole_tokens for one in answers])),
-        float(np.mean(kls)), float(np.median(kls)), float(np.quantile(kls, 0.99)),
-        float(np.mean(choices)),
-    )  # fmt: skip
 
 
 def markdown(path: Path) -> str:

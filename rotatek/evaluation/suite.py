@@ -10,10 +10,11 @@ image: a path from the folder; answers: those accepted, a list or a single one; 
 counted apart, "all" where they are left out. `assets/suite` is the project's own.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from PIL import Image
 
@@ -68,19 +69,32 @@ class Suite:
         question is refused by its number."""
         folder = assets() / "suite" if folder is None else folder
         found: list[Question] = []
-        asked: dict[str, int] = {}
+        asked = Counter[str]()
         for number, line in lines_of(folder / QUESTIONS, f"The suite's {QUESTIONS}"):
             where = f"Line {number} of {QUESTIONS}"
             try:
-                one = _question(parsed(line))
+                row = parsed(line)
+                picture, text, answers = row["image"], row["question"], row["answers"]
+                metric = row.get("metric", "exact_match")
+                told = [row.get(name, "all") for name in ("category", "split")]
+                answers = answers if isinstance(answers, list) else [answers]
+                if not all(isinstance(given, str) for given in (picture, text, *told)):
+                    raise TypeError
+                if not all(type(given) in (str, int, float) for given in answers):
+                    raise TypeError
+                if not answers or metric not in SCORES:
+                    raise ValueError
+                text = clean_question(text)
             except UserError as error:
                 raise UserError(f"{where}: {error.message}") from error
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(f"{where} is not {FORM}.") from error
-            if not (folder / one.picture).is_file():
-                raise UserError(f"{where} names a picture that is not there: {one.picture}.")
-            asked[one.picture] = asked.get(one.picture, 0) + 1
-            found.append(replace(one, id=f"{one.picture}#{asked[one.picture]}"))
+            if not (folder / picture).is_file():
+                raise UserError(f"{where} names a picture that is not there: {picture}.")
+            asked[picture] += 1
+            name = f"{picture}#{asked[picture]}"
+            accepted = tuple(map(str, answers))
+            found.append(Question(name, picture, text, accepted, metric, *told))
         if not found:
             raise UserError(f"The suite has no questions. Add lines of {FORM} to {QUESTIONS}.")
         return cls(folder, tuple(found))
@@ -114,19 +128,3 @@ class Suite:
             some = {names[number * len(names) // count] for number in range(count)}
             kept = [one for one in kept if one.picture in some]
         return Suite(self.folder, tuple(kept))
-
-
-def _question(row: dict[str, Any]) -> Question:
-    """A line's question, whose id is still to be given; KeyError, TypeError or ValueError for what
-    is none."""
-    answers = row["answers"] if isinstance(row["answers"], list) else [row["answers"]]
-    metric = row.get("metric", "exact_match")
-    picture, *others = (row["image"], row.get("category", "all"), row.get("split", "all"))
-    if not answers or metric not in SCORES:
-        raise ValueError
-    if any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in answers):
-        raise TypeError
-    if not all(isinstance(text, str) for text in (picture, row["question"], *others)):
-        raise TypeError
-    return Question("", picture, clean_question(row["question"]), tuple(map(str, answers)),
-                    metric, *others)  # fmt: skip
