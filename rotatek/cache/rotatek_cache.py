@@ -125,6 +125,7 @@ class RotateKCache(AttendingCache):
         self.notes: Any = None
         self._by_ids = True  # whether visual tokens are known by their ids
         self._columns: Tensor | None = None  # see `call_mask`; None where the plan tells them
+        self._whole: bool | None = None  # whether the prompt has no padding, once it was asked
         keys = [PrefillLayer(number, plan, filling) for number in range(plan.layers)]
         super().__init__(layers=among_states(model, keys))
         self._steps = StepGraph()
@@ -191,7 +192,7 @@ class RotateKCache(AttendingCache):
                 self._check_gradients()
             rows = given.get("inputs_embeds") if ids is None else ids
             tokens = None if rows is None else rows.shape[1]
-            if mask is not None:
+            if mask is not None and not self._shows_all(mask, tokens):
                 found = check_further(layers, self._columns_now(), mask, tokens)
                 if found is not None:
                     self._columns, self.filling.real = found
@@ -222,6 +223,17 @@ class RotateKCache(AttendingCache):
             raise CacheNotStorable
         self.filling.finish()
         return model
+
+    def _shows_all(self, mask: Any, tokens: int | None) -> bool:
+        """Whether nothing was ever hidden, and a mask hides nothing: a usual step's one look at the
+        device, where `check_further` takes ten launches, 4 % of a 7B model's step."""
+        if self._columns is not None or not isinstance(mask, Tensor):
+            return False
+        if self._whole is None:
+            self._whole = bool(self.plan.prompt.stays[:, : self.plan.logical].all())
+        layer = key_layers(self)[0]
+        shape = len(layer.text.lengths), layer.logical + (tokens or 0)
+        return self._whole and mask.shape == shape and bool(mask.all())
 
     def _columns_now(self) -> Tensor:
         """The kinds of all columns of a mask so far, [B, n] int8."""
@@ -463,7 +475,7 @@ class RotateKCache(AttendingCache):
     def close(self) -> None:
         """Drop every tensor."""
         self._steps.forget()
-        self._columns = None
+        self._columns = self._whole = None
         for layer in key_layers(self):
             layer.reset()
         self.filling.forget()

