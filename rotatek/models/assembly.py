@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from rotatek.errors import StorageFull, UserError, WeightsDamaged, WeightsMissing
+from rotatek.errors import StorageFull, WeightsDamaged, WeightsMissing
 from rotatek.models import smollm2
 from rotatek.models.download import FULL
 
@@ -67,27 +67,25 @@ def whole(folder: str | os.PathLike[str]) -> str:
     language = smollm2.located()
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{kept.name}-", dir=kept.parent))
+        with tempfile.TemporaryDirectory(
+            prefix=f".{kept.name}-", dir=kept.parent, ignore_cleanup_errors=True
+        ) as made:
+            _assemble(parts, language, Path(made))
+            Path(made).rename(kept)  # atomic: no process finds half of it
     except OSError as exc:
-        raise _unkept(exc) from exc
-    try:
-        assemble(parts, language, made)
-        made.rename(kept)  # atomic: no process finds half of it
-    except OSError as exc:
-        if not kept.is_dir():  # else another process was faster
-            raise _unkept(exc) from exc
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        if kept.is_dir():  # another process was faster
+            return str(kept)
+        if exc.errno in FULL:
+            raise StorageFull from exc
+        raise WeightsMissing(
+            "The embedded model could not be put together, because the cache's folder cannot be "
+            "written to. Set XDG_CACHE_HOME to one that can."
+        ) from exc
     return str(kept)
 
 
-def assemble(parts: Path, language: Path, out: Path) -> None:
-    """Write a complete checkpoint of `parts` and the file of SmolLM2 into the folder `out`.
-
-    Raises:
-        WeightsMissing: where the parts were trained with another language model.
-        WeightsDamaged: for parts that cannot be read.
-    """
+def _assemble(parts: Path, language: Path, out: Path) -> None:
+    """Write a complete checkpoint of `parts` and the file of SmolLM2 into the folder `out`."""
     try:
         recipe = json.loads((parts / RECIPE).read_text(encoding="utf-8"))
         wanted, scale = recipe["sha256"], float(recipe["scale"])
@@ -101,7 +99,12 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
         )
     state = {name: value.bfloat16() for name, value in own.items() if name.startswith(VISUAL)}
     for name, value in smollm2.weights(language):
-        state[LANGUAGE + name] = merged(value, own, LANGUAGE + name, scale)
+        stem = LANGUAGE + name.removesuffix("weight")
+        if stem + UP in own:
+            # In float64: in float32 the sums' order, which is a processor's own, would move some
+            # weights by a rounding, and the same parts be another model elsewhere.
+            value = value.double() + scale * (own[stem + UP].double() @ own[stem + DOWN].double())
+        state[LANGUAGE + name] = value.bfloat16().contiguous()
         if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
             bias = name.replace("weight", "bias")  # which the class has, and SmolLM2 has not
             state[LANGUAGE + bias] = torch.zeros(len(value), dtype=torch.bfloat16)
@@ -112,26 +115,9 @@ def assemble(parts: Path, language: Path, out: Path) -> None:
     smollm2.write_tokenizer(language, out)
 
 
-def merged(weight: Tensor, own: dict[str, Tensor], name: str, scale: float) -> Tensor:
-    """A language model's tensor with its low-rank change, where it has one; bfloat16.
-
-    Products are summed in float64: in float32 their order, which is a processor's own, would move
-    some weights by a rounding, and the same parts be another model elsewhere.
-    """
-    stem = name.removesuffix("weight")
-    if stem + UP in own:
-        weight = weight.double() + scale * (own[stem + UP].double() @ own[stem + DOWN].double())
-    return weight.bfloat16().contiguous()
-
-
 def stored(parts: Path) -> dict[str, Tensor]:
-    """The tensors of a folder's shards by name; those of int8 as float32, times their steps.
-
-    Raises:
-        SafetensorError: for a shard that cannot be read.
-        BadGzipFile, EOFError, zlib.error: for one that cannot be unpacked.
-        KeyError: for an int8 matrix without its steps.
-    """
+    """The tensors of a folder's shards by name; those of int8 as float32, times their steps. Raises
+    an error of `DAMAGE` for what cannot be read."""
     found: dict[str, Tensor] = {}
     for file in sorted(parts.glob(PARTS)):
         content = file.read_bytes()
@@ -151,13 +137,3 @@ def _kept(parts: Path) -> Path:
             digest.update(file.name.encode() + file.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "rotatek" / f"{parts.resolve().name}-{digest.hexdigest()[:16]}"
-
-
-def _unkept(error: OSError) -> UserError:
-    """Why the cache does not hold it."""
-    if error.errno in FULL:
-        return StorageFull()
-    return WeightsMissing(
-        "The embedded model could not be put together, because the cache's folder cannot be "
-        "written to. Set XDG_CACHE_HOME to one that can."
-    )

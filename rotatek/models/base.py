@@ -19,7 +19,7 @@ from rotatek.bridge.layers import attention_layers, attention_of, device_of, kv_
 from rotatek.bridge.scope import own_calls, with_cache
 from rotatek.bridge.vision import AttentionTap
 from rotatek.cache.question_graph import QuestionGraphs
-from rotatek.cache.token_plan import visual_ids
+from rotatek.cache.token_plan import is_one_of, visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, expand_images, too_long_for
 from rotatek.inputs.request import Request
@@ -36,12 +36,12 @@ Seen = tuple[Tensor, Tensor | None]  # visual tokens [N, hidden]; kept [N] bool,
 
 @dataclass(frozen=True)
 class Pixels:
-    """Preprocessed images: the vision tower's tensors, and the tokens each image becomes.
+    """Preprocessed images.
 
     Args:
         tensors: as the model's own forward takes them.
         counts: visual tokens of each image, or of each part that a pruner reduces separately.
-        grids: rows and columns of visual tokens, the first picture's first; none if unknown.
+        grids: where these lie, the first picture's first; none if unknown.
         texts: the text of each picture in the prompt, one visual token for a run of them.
         runs: the length of each run.
     """
@@ -54,7 +54,6 @@ class Pixels:
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor], pictures: Sequence["Shown"]) -> "Pixels":
-        """The tensors of some pictures, and what each becomes."""
         starts = accumulate((sum(one.counts) for one in pictures), initial=0)
         grids = tuple(
             replace(grid, start=start + grid.start, picture=number)
@@ -67,8 +66,8 @@ class Pixels:
 
 
 class Shown(NamedTuple):
-    """What one picture becomes: as of `Pixels`, its grids counted from its own first token; runs:
-    as the counts by default."""
+    """What one picture becomes, as of `Pixels`: grids from its own first token; runs: by default
+    the counts."""
 
     text: str
     counts: tuple[int, ...]
@@ -121,10 +120,8 @@ class Embedded:
 
 
 class VisionLanguageModel:
-    """A loaded model with its tokenizer and image processor; one subclass for families alike.
-
-    The defaults suit a family whose vision tower makes one token of each square of patches. A
-    family names what differs, and overrides what cannot be named.
+    """A loaded model with its tokenizer and image processor; one subclass for families alike, which
+    names what differs from a vision tower that makes one token of each square of patches.
 
     Attributes:
         template: a chat template, used where the checkpoint brings none.
@@ -148,15 +145,11 @@ class VisionLanguageModel:
             tokenizer.chat_template = getattr(images, "chat_template", None) or self.template
 
     def check(self) -> None:
-        """Try whether this adapter suits the model; those of one family do.
-
-        Raises:
-            ModelUnsupported: where its answers would not be the model's.
-        """
+        """Raise ModelUnsupported where this adapter's answers would not be the model's."""
 
     def optimise_for_gpu(self) -> None:
-        """Replace layers by versions that are faster on a GPU (`rotatek.models.fused`). A family
-        may also pad its weights, so this is only for models that this library has loaded.
+        """Replace layers by versions that are faster on a GPU; weights may be padded, too, so this
+        is only for models that this library has loaded.
 
         PyTorch prefers cuDNN's attention on Hopper, which plans anew for every length and in every
         thread: a new picture and its prompt then take about twice as long as with flash attention,
@@ -186,8 +179,7 @@ class VisionLanguageModel:
         return self.model.config.get_text_config()
 
     def full_bytes(self, tokens: int, states: int = 1) -> int:
-        """Bytes an uncompressed cache of `tokens` tokens takes, with the states of so many prompts
-        in layers that have one in place of Keys."""
+        """Bytes of an uncompressed cache, with the states of so many prompts."""
         itemsize = self.model.get_input_embeddings().weight.element_size()
         shapes = kv_shapes(self.model)
         numbers = 2 * tokens * sum(heads * width for heads, width in shapes)  # Keys and Values
@@ -200,7 +192,7 @@ class VisionLanguageModel:
 
     @cached_property
     def questions(self) -> QuestionGraphs:
-        """Replays what questions to all stored caches have in common, on a GPU."""
+        """Of all stored caches, on a GPU."""
         return QuestionGraphs()
 
     @cached_property
@@ -229,17 +221,12 @@ class VisionLanguageModel:
     @property
     def banned_ids(self) -> tuple[int, ...]:
         """Vision ids, which an answer must not contain: of visual tokens, and those around them."""
-        return (*self.visual_ids, *(number for number in self.around_ids if number is not None))
-
-    @property
-    def around_ids(self) -> list[int | None]:
-        """The ids of the tokens around a picture; None for one that the tokenizer has not."""
-        found = []
+        found = [*self.visual_ids]
         for name, text in self.around.items():
             number = getattr(self.model.config, name, None)
             told = str(getattr(self.tokenizer, name, text))
             found.append(self.tokenizer.convert_tokens_to_ids(told) if number is None else number)
-        return found
+        return tuple(number for number in found if number is not None)
 
     @property
     def placeholder(self) -> str:
@@ -257,13 +244,12 @@ class VisionLanguageModel:
 
     @property
     def low_pixels(self) -> int | None:
-        """Pixels that a picture has at low detail, at most; None where every picture has as many
-        visual tokens."""
+        """Pixels of a picture at low detail, at most; None where all have as many tokens."""
         return None
 
     def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """Width and height at which a picture is best shown to the model, where it is to have so
-        many pixels at least and at most. Asked only where there are `low_pixels`."""
+        """Width and height at which a picture is best shown to the model within bounds of its
+        pixels. Asked only where there are `low_pixels`."""
         return scaled_size(width, height, least, most)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
@@ -276,16 +262,11 @@ class VisionLanguageModel:
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
-        """Projected visual tokens of all images, [N, hidden]; with further blocks of columns where
-        later layers read them, [N, (1 + D) hidden]."""
+        """Projected visual tokens of all images, [N, (1 + D) hidden]; see `with_additions`."""
         return with_additions(self.model.get_image_features(**pixels.tensors, return_dict=True))
 
     def vision_attention(self, number: int = -1) -> nn.Module:
-        """The attention of one of the vision tower's layers.
-
-        Raises:
-            ModeUnsupported: where it cannot be read.
-        """
+        """The attention of a vision layer; ModeUnsupported is raised where it cannot be read."""
         tower = getattr(self.model.model, self.tower, None) if self.tower else None
         inner = getattr(tower, "vision_model", tower)
         inner = getattr(inner, "encoder", inner)
@@ -297,11 +278,8 @@ class VisionLanguageModel:
         return attention
 
     def read_layer(self) -> nn.Module:
-        """The attention of the one vision layer that a projector reads without its CLS token.
-
-        Raises:
-            ModeUnsupported: where it reads several, or the CLS token.
-        """
+        """The attention of the one vision layer that a projector reads; ModeUnsupported is raised
+        where it reads several, or the CLS token."""
         config = self.model.config
         layer = config.vision_feature_layer
         if isinstance(layer, int) and config.vision_feature_select_strategy == "default":
@@ -310,11 +288,7 @@ class VisionLanguageModel:
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
         """The vision attention that encoder-stage pruners choose by, here the last layer's, and
-        whether its first row is a CLS token.
-
-        Raises:
-            ModeUnsupported: where this family has none that could be read.
-        """
+        whether its first row is a CLS token. ModeUnsupported is raised where none can be read."""
         return self.vision_attention(), False
 
     def per_token(self, values: Tensor, pixels: Pixels) -> Tensor:
@@ -327,25 +301,16 @@ class VisionLanguageModel:
         return cells.mean((2, 4)).flatten(0, 2)
 
     def tower_states(self, pixels: Pixels) -> Any:
-        """Run the vision tower: the input of `reduced`, whatever the pruner.
-
-        Raises:
-            ModeUnsupported: as `watched_attention`.
-        """
+        """Run the vision tower: the input of `reduced`, whatever the pruner. Raises as
+        `watched_attention`."""
         tap = AttentionTap(*self.watched_attention())
         with own_calls(tap=tap):
             states = self.features(pixels)
-        scores = torch.cat(joined(tap.scores))
-        keys = torch.cat(joined(tap.keys))
+        scores, keys = _joined(tap.scores), _joined(tap.keys)
         return self.per_token(scores[..., None], pixels)[:, 0], self.per_token(keys, pixels), states
 
     def reduced(self, pixels: Pixels, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Let an encoder-stage pruner choose among the visual tokens.
-
-        Args:
-            pixels: the images.
-            pruner: reduces each part of `pixels.counts` separately.
-            watched: the result of `tower_states` for the same images.
+        """Let an encoder-stage pruner reduce each part of `pixels.counts` separately.
 
         Returns:
             Visual tokens [N, hidden], the remaining ones, and kept [N] bool.
@@ -387,11 +352,7 @@ class VisionLanguageModel:
         return {self.kinds: embedded.visual.long()} if self.kinds else {}
 
     def read(self, embedded: Embedded, cache: Cache) -> Tensor:
-        """The model's own forward over a prompt, into an empty cache.
-
-        Returns:
-            Next-token logits [B, vocabulary].
-        """
+        """Next-token logits [B, vocabulary] of the model's own forward, into an empty cache."""
         given = {
             "inputs_embeds": embedded.embeds,
             "position_ids": embedded.positions,
@@ -424,13 +385,12 @@ class VisionLanguageModel:
 
         Args:
             request: the question with its pictures.
-            limit: the most tokens of prompt and answer together, if less than the model's own
-                context.
+            limit: of `context`.
             pixels: the request's images, where they are preprocessed already.
 
         Raises:
-            RequestTooLong: if the prompt and the answer exceed the context, or `limit` tokens; it
-                blames what takes most of them. With `request.cut` one token of answer is enough.
+            RequestTooLong: if prompt and answer exceed the context; it blames what takes most of
+                it. With `request.cut` one token of answer is enough.
             PictureNeeded: for a chat of texts alone that the chat template has no place for.
         """
         pixels = pixels or self.look(request)
@@ -446,8 +406,7 @@ class VisionLanguageModel:
         if room is not None and len(ids) + answer > room:
             raise too_long_for(self.tokenizer, request, sum(pixels.runs), len(ids) < room)
         tensor = torch.tensor([ids], device=self.device)
-        visual = torch.isin(tensor, torch.tensor(self.visual_ids, device=self.device))
-        return Prompt(tensor, visual, pixels)
+        return Prompt(tensor, is_one_of(tensor, self.visual_ids), pixels)
 
     @torch.inference_mode()
     def encode_images(
@@ -459,9 +418,6 @@ class VisionLanguageModel:
             pixels: the images.
             pruner: one of another stage changes nothing here.
             watched: `tower_states` of the same pictures, which is then not run again.
-
-        Returns:
-            Visual tokens [N, hidden], and kept [N] bool, or None where none was dropped.
         """
         if pruner is None or pruner.stage != "encoder" or pruner.kept_share == 1:
             return self.features(pixels), None
@@ -471,9 +427,8 @@ class VisionLanguageModel:
     def embed(
         self, prompt: Prompt, pruner: TokenPruner | None = None, seen: Seen | None = None
     ) -> Embedded:
-        """Insert the vision tower's tokens into the prompt.
-
-        Under an encoder-stage pruner the prompt shrinks here; what stays keeps its position.
+        """Insert the vision tower's tokens into the prompt; under an encoder-stage pruner it
+        shrinks, and what stays keeps its position.
 
         Args:
             prompt: an encoded request.
@@ -488,8 +443,10 @@ class VisionLanguageModel:
             valid = torch.ones_like(visual)
             return Embedded(embeds, positions, visual, valid, after, words=words)
         features, kept = seen or self.encode_images(prompt.pixels, pruner)
-        first, deeper = by_depth(features.to(embeds), embeds.shape[-1])
-        embeds = embeds.masked_scatter(visual[..., None], first)
+        features, width = features.to(embeds), embeds.shape[-1]
+        embeds = embeds.masked_scatter(visual[..., None], features[:, :width])
+        rest = features[:, width:]
+        deeper = rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
         if kept is not None:
             rows = ~visual[0]
             rows[visual[0].nonzero()[kept, 0]] = True
@@ -501,34 +458,22 @@ class VisionLanguageModel:
         return Embedded(embeds, positions, visual, valid, after, kept, deeper, words)
 
     def positions_at(self, position: Tensor) -> Tensor:
-        """Position ids for one new token at `position` [B]: [B, 1], or with axes [axes, B, 1], the
-        same on each."""
+        """Position ids for one new token at `position` [B]: [B, 1], or [axes, B, 1]."""
         at = position[:, None]
         return at.expand(self.axes, -1, -1) if self.axes else at
 
 
 def with_additions(out: Any) -> Tensor:
-    """What a tower made of pictures: [N, (1 + D) hidden], the columns of the additions of later
-    layers (DeepStack) last.
-
-    Args:
-        out: of `get_image_features`: a part is one tensor, or one for each picture.
-    """
+    """What `get_image_features` gives, [N, (1 + D) hidden]: behind the visual tokens, what the
+    first D layers add to them (DeepStack)."""
     found = getattr(out, "pooler_output", out)
     parts = [found, *(getattr(out, "deepstack_features", None) or ())]
     several = [[part] if isinstance(part, Tensor) else part for part in parts]
     return torch.cat([torch.cat([one.flatten(0, -2) for one in each]) for each in several], -1)
 
 
-def joined(calls: Sequence[Tensor]) -> list[Tensor]:
-    """The records of a tap over several calls [B, n, ...], as one tensor for each n."""
+def _joined(calls: Sequence[Tensor]) -> Tensor:
+    """The records of a tap over several calls [B, n, ...]; those of different n in one row."""
     if len({call.shape[1] for call in calls}) == 1:
-        return list(calls)
-    return [torch.cat([call.flatten(0, 1) for call in calls])[None]]
-
-
-def by_depth(features: Tensor, width: int) -> tuple[Tensor, Tensor | None]:
-    """Visual tokens [N, (1 + D) width] as the first layer's input [N, width], and the additions of
-    the first D layers, [D, N, width], or None."""
-    first, rest = features[:, :width], features[:, width:]
-    return first, rest.unflatten(1, (-1, width)).transpose(0, 1) if rest.shape[1] else None
+        return torch.cat(list(calls))
+    return torch.cat([call.flatten(0, 1) for call in calls])[None]

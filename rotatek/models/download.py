@@ -13,17 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from huggingface_hub import HfApi, constants, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    HTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors as hub
 from huggingface_hub.utils import tqdm
 
-from rotatek.errors import HubUnreachable, ModelGated, StorageFull, UserError, WeightsMissing
+from rotatek import errors
 
 GB: Final = 1_000_000_000
 WANTED: Final = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
@@ -74,20 +67,19 @@ def fetch(source: str, revision: str | None = None, files: Sequence[str] = WANTE
     }  # fmt: skip
     try:
         return (_cached(options) if revision else None) or _fetched(options)
-    except UserError:
+    except errors.UserError:
         raise
     except Exception as error:
-        raise refusal(error, source) from error
+        raise _refusal(error, source) from error
 
 
 def _fetched(options: dict[str, Any]) -> str:
-    """The hub's copy of a repository, or without a connection, the cached one. Missing files are
-    fetched with progress on the terminal and to listeners in this context."""
+    """The hub's copy of a repository, or without a connection, the cached one."""
     source, revision = options["repo_id"], options["revision"]
     try:
         if revision:  # at once: an unreachable hub is asked six times for the files of a commit
-            hub = HfApi(endpoint=options["endpoint"])
-            hub.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+            asked = HfApi(endpoint=options["endpoint"])
+            asked.model_info(source, revision=revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         found = snapshot_download(**options, dry_run=True, tqdm_class=_bars())
     except Exception:
         kept = _cached(options)
@@ -98,7 +90,14 @@ def _fetched(options: dict[str, Any]) -> str:
     if not fresh:
         return str(snapshot_download(**options, local_files_only=True))
     progress, needed = _PROGRESS.get() or Progress(), sum(fresh)
-    _check_disk(Path(constants.HF_HUB_CACHE), needed)
+    cache = Path(constants.HF_HUB_CACHE)
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if needed + SPARE > free:
+        raise errors.StorageFull(
+            f"The download needs {needed / GB:.1f} GB and the disk has {free / GB:.1f} GB free. "
+            "Free some space, or set HF_HOME to a folder of another disk."
+        )
     progress.done, progress.total = 0, needed
     folder = snapshot_download(**options, tqdm_class=_bars(progress))
     progress.done = needed
@@ -106,22 +105,17 @@ def _fetched(options: dict[str, Any]) -> str:
 
 
 def _cached(options: dict[str, Any]) -> str | None:
-    """The cached copy of a repository, if it is complete."""
+    """The cached copy of a repository, if it is complete: with the weights that its index names."""
     try:
         folder = Path(snapshot_download(**options, local_files_only=True))
-        whole = "*.safetensors" not in options["allow_patterns"] or _has_weights(folder)
+        index, needed = folder / "model.safetensors.index.json", {"config.json"}
+        if index.exists():
+            needed |= {*json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+        elif "*.safetensors" in options["allow_patterns"] and not any(folder.glob("*.safetensors")):
+            return None
     except Exception:
         return None
-    return str(folder) if whole and (folder / "config.json").exists() else None
-
-
-def _has_weights(folder: Path) -> bool:
-    """Whether all weights are there, in one file or in those that an index names."""
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return any(folder.glob("*.safetensors"))
-    named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-    return all((folder / name).exists() for name in named)
+    return str(folder) if all((folder / name).exists() for name in needed) else None
 
 
 def _bars(progress: Progress | None = None) -> type[tqdm]:
@@ -141,24 +135,8 @@ def _bars(progress: Progress | None = None) -> type[tqdm]:
     return Bar
 
 
-def _check_disk(cache: Path, needed: int) -> None:
-    """Refuse what the disk cannot hold, before a byte is fetched."""
-    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    if needed + SPARE > free:
-        raise StorageFull(
-            f"The download needs {needed / GB:.1f} GB and the disk has {free / GB:.1f} GB free. "
-            "Free some space, or set HF_HOME to a folder of another disk."
-        )
-
-
-def refusal(error: BaseException, name: str) -> UserError:
-    """A failure of the hub, in a sentence that says what to do.
-
-    Args:
-        error: as the hub's client or transformers raised it; its causes are examined, too.
-        name: the model's, as it was given.
-    """
+def _refusal(error: BaseException, name: str) -> errors.UserError:
+    """A failure of the hub's client, or its cause, in a sentence that says what to do."""
     links: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in links:
@@ -168,17 +146,16 @@ def refusal(error: BaseException, name: str) -> UserError:
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(link, kinds) for link in links)
 
-    if has(GatedRepoError):
-        return ModelGated(
+    if has(hub.GatedRepoError):
+        return errors.ModelGated(
             f"The model {name!r} is gated. Accept its terms on its page of the hub, then set "
             "HF_TOKEN to a token of your account, or run `hf auth login`."
         )
-    if has(RepositoryNotFoundError, RevisionNotFoundError, HFValidationError, OfflineModeIsEnabled):
-        return missing(name)
     if any(isinstance(one, OSError) and one.errno in FULL for one in links):
-        return StorageFull()
-    if has(HTTPError, TimeoutError, ConnectionError):
-        return HubUnreachable(
+        return errors.StorageFull()
+    gone = (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.OfflineModeIsEnabled)
+    if has(hub.HTTPError, TimeoutError, ConnectionError) and not has(*gone):
+        return errors.HubUnreachable(
             f"The hub cannot be reached, and {name!r} is not on this machine. Check the connection "
             "and try again, or give a folder that holds the model."
         )
@@ -190,18 +167,18 @@ def shown(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def missing(name: str) -> UserError:
+def missing(name: str) -> errors.UserError:
     """No such model, by any meaning of its name."""
-    return WeightsMissing(
+    return errors.WeightsMissing(
         f"There is no model {shown(name)!r}. Check the spelling: give a registered name "
         "(`python -m rotatek info` lists them), a folder with config.json and safetensors, or a "
         "hub id such as HuggingFaceTB/SmolVLM-256M-Instruct."
     )
 
 
-def incomplete(name: str) -> UserError:
+def incomplete(name: str) -> errors.UserError:
     """A model of which something is not there."""
-    return WeightsMissing(
+    return errors.WeightsMissing(
         f"The files of {name!r} are damaged, or not all there: config.json, safetensors, the "
         "tokenizer's and the image processor's. Fetch them again."
     )

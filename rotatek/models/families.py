@@ -29,11 +29,8 @@ from rotatek.models.tiled import Idefics3, InternVL
 
 
 class Family(NamedTuple):
-    """An adapter, and the class whose `from_pretrained` makes its image processor.
-
-    An image processor is the Pillow one of its kind: it needs no torchvision, and gives the same
-    pixels on every machine. Families that have none are given their processor as a whole.
-    """
+    """An adapter, and the class whose `from_pretrained` makes its image processor: Pillow's, which
+    needs no torchvision, and gives the same pixels on every machine; or a processor as a whole."""
 
     adapter: type[VisionLanguageModel]
     images: Any
@@ -59,11 +56,8 @@ TOWERS: Final = ("clip_vision_model", "siglip_vision_model")  # LLaVA-1.5's; oth
 
 
 def family_of(config: Any) -> Family:
-    """The adapter for a configuration: its family's, or the one for all others.
-
-    Raises:
-        ModelUnsupported: for a model that is no image-text-to-text model, or has no image token.
-    """
+    """The adapter for a configuration: its family's, or the one for all others. ModelUnsupported:
+    for a model that is no image-text-to-text model, or has no image token."""
     kind = config.model_type
     ours = kind != "llava" or config.vision_config.model_type in TOWERS
     known = FAMILIES.get(kind) if ours else None

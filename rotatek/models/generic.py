@@ -5,16 +5,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Final
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from rotatek.bridge.attention import arguments
 from rotatek.bridge.scope import own_calls
+from rotatek.cache.token_plan import is_one_of
 from rotatek.errors import ModelUnsupported, UserError
 from rotatek.inputs.token_grid import Grid
 from rotatek.models.base import Embedded, Pixels, Prompt, Shown, VisionLanguageModel, with_additions
@@ -38,7 +39,7 @@ class Generic(VisionLanguageModel):
         for text in filter(None, told):
             with suppress(ModelUnsupported):
                 ids = self._processed(BLANK, "", text)["input_ids"]
-                seen[text] = int(self._visual(ids).sum())
+                seen[text] = int(is_one_of(ids, self.visual_ids).sum())
         if not any(seen.values()):
             raise self._unread("its processor names no text that becomes a picture")
         return max(seen, key=lambda text: seen[text])
@@ -53,13 +54,20 @@ class Generic(VisionLanguageModel):
         shown = []
         for image in images:
             out = self._processed([image])
-            ids, runs = collapsed(out["input_ids"][0].tolist(), self.visual_ids)
+            ids, runs = [], []  # one visual token a run, and the length of each
+            for token, group in groupby(out["input_ids"][0].tolist()):
+                run = len([*group])
+                if token in self.visual_ids:
+                    runs.append(run)
+                    run = 1
+                ids += [token] * run
             text = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
             shown.append(Shown(text, tuple(runs)))
         if len(images) > 1:
             out = self._processed(images)
         tokens = [sum(one.counts) for one in shown]
-        if not any(tokens) or int(self._visual(out["input_ids"]).sum()) != sum(tokens):
+        made = int(is_one_of(out["input_ids"], self.visual_ids).sum())
+        if made == 0 or made != sum(tokens):
             raise self._unread("pictures become other tokens than its processor says")
         tensors = {
             name: value.to(self.device)
@@ -76,11 +84,6 @@ class Generic(VisionLanguageModel):
     def _processed(
         self, images: Sequence[Image.Image], question: str = "", placeholder: str = ""
     ) -> Any:
-        """The processor's output for pictures and a text.
-
-        Raises:
-            ModelUnsupported: where it does not take them, for whatever reason.
-        """
         text = (placeholder or self.placeholder) * len(images) + question
         try:
             return self.images(
@@ -88,9 +91,6 @@ class Generic(VisionLanguageModel):
             )
         except Exception as error:  # a processor's own checks raise anything
             raise self._unread("its processor does not take these pictures") from error
-
-    def _visual(self, ids: Tensor) -> Tensor:
-        return torch.isin(ids, torch.tensor(self.visual_ids, device=ids.device))
 
     def _unread(self, why: str) -> UserError:
         return ModelUnsupported(
@@ -113,11 +113,8 @@ class Generic(VisionLanguageModel):
 
     @own_calls()
     def features(self, pixels: Pixels) -> Tensor:
-        """The result of the model's own `get_image_features` for the processor's tensors.
-
-        Raises:
-            ModelUnsupported: where it has none, or does not take them.
-        """
+        """The result of the model's own `get_image_features`; ModelUnsupported is raised where it
+        has none, or does not take the processor's tensors."""
         encode = self.own("get_image_features")
         if encode is None:
             raise self._unread("its class does not encode pictures separately")
@@ -134,40 +131,35 @@ class Generic(VisionLanguageModel):
     def _marks(self) -> dict[str, int]:
         """The kind of a visual token, as the processor gives it."""
         out = self._processed(BLANK)
-        visual = self._visual(out["input_ids"])
+        visual = is_one_of(out["input_ids"], self.visual_ids)
         known = [name for name in KINDS if name in arguments(self.model)]
         return {name: int(out[name][visual].max()) if name in out else 1 for name in known}
 
     @cached_property
     def axes(self) -> int:
-        """As many as the model's own rule gives."""
         return 0 if self.own("get_rope_index") is None else len(self.positions(self._tried())[0])
 
     def _tried(self) -> Prompt:
         """A blank picture and a word."""
         ids = self._processed(BLANK, " a")["input_ids"].to(self.device)
-        return Prompt(ids, self._visual(ids), self.preprocess(BLANK))
+        return Prompt(ids, is_one_of(ids, self.visual_ids), self.preprocess(BLANK))
 
     @torch.inference_mode()
     def check(self) -> None:
         """Compare what reaches the language model when its own class reads a picture with what
-        reaches it from here.
-
-        Raises:
-            ModelUnsupported: where they differ, so that answers would, too.
-        """
+        reaches it from here. ModelUnsupported: where they differ, so that answers would, too."""
         prompt = self._tried()
         embedded = self.embed(prompt)
         given = {"input_ids": prompt.ids, "attention_mask": torch.ones_like(prompt.ids)}
         given |= prompt.pixels.tensors | self.besides(embedded)
         known = {name: value for name, value in given.items() if name in arguments(self.model)}
-        own = language_inputs(self.model, lambda: self.model(**known))
+        own = self._reaching(lambda: self.model(**known))
         if isinstance(own.get("attention_mask"), Tensor) and own["attention_mask"].dim() == 2:
             del own["attention_mask"]  # it hides nothing
         if own.get("position_ids") is None:
             own["position_ids"] = torch.arange(prompt.ids.shape[1], device=self.device)[None]
         try:
-            ours = language_inputs(self.model, lambda: self.read(embedded, DynamicCache()))
+            ours = self._reaching(lambda: self.read(embedded, DynamicCache()))
         except RuntimeError as error:  # of a class that needs the ids
             raise self._unread("its language model needs more than visual tokens") from error
         mine, theirs = dict(_tensors(ours)), dict(_tensors(own))
@@ -178,6 +170,28 @@ class Generic(VisionLanguageModel):
         )
         if not same:
             raise self._unread("its language model is given more than visual tokens")
+
+    def _reaching(self, forward: Callable[[], Any]) -> dict[str, Any]:
+        """The keyword arguments of the language model's call in a forward pass, which ends there.
+        No other thread uses the model yet."""
+        given: dict[str, Any] = {}
+
+        def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            given.update(kwargs)
+            raise _Reached
+
+        decoder = self.model.get_decoder()
+        handle = decoder.register_forward_pre_hook(stop, prepend=True, with_kwargs=True)
+        try:
+            with suppress(_Reached):
+                forward()
+        finally:
+            handle.remove()
+        return given
+
+
+class _Reached(Exception):
+    """Ends a forward pass at its language model."""
 
 
 def _grid(patches: Sequence[int], count: int) -> Grid | None:
@@ -197,47 +211,3 @@ def _tensors(given: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
         items = given.items() if isinstance(given, Mapping) else enumerate(given)
         for key, value in items:
             yield from _tensors(value, f"{name}.{key}")
-
-
-def collapsed(ids: Sequence[int], visual: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Token ids with one visual token a run, and the lengths of the runs."""
-    short: list[int] = []
-    runs: list[int] = []
-    for token in ids:
-        if token in visual and short and short[-1] == token:
-            runs[-1] += 1
-            continue
-        if token in visual:
-            runs.append(1)
-        short.append(token)
-    return short, runs
-
-
-class _Reached(Exception):
-    """Ends a forward pass at its language model."""
-
-
-def language_inputs(model: PreTrainedModel, forward: Callable[[], Any]) -> dict[str, Any]:
-    """The keyword arguments of the language model's call in a forward pass, which ends there. No
-    other thread uses the model yet.
-
-    Args:
-        model: of transformers.
-        forward: runs its forward pass.
-
-    Returns:
-        `inputs_embeds`, `position_ids`, and whatever else the model's class adds.
-    """
-    given: dict[str, Any] = {}
-
-    def stop(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        given.update(kwargs)
-        raise _Reached
-
-    handle = model.get_decoder().register_forward_pre_hook(stop, prepend=True, with_kwargs=True)
-    try:
-        with suppress(_Reached):
-            forward()
-    finally:
-        handle.remove()
-    return given

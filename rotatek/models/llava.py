@@ -55,11 +55,7 @@ class Llava(VisionLanguageModel):
         return pixels.tensors["pixel_values"]
 
     def tower_states(self, pixels: Pixels) -> tuple[Tensor, Tensor, Tensor]:
-        """CLS attention, Keys and states of every view.
-
-        Raises:
-            ModeUnsupported: where the projector reads several layers, or the CLS token.
-        """
+        """CLS attention, Keys and states of every view. Raises as `read_layer`."""
         tap = AttentionTap(self.read_layer(), cls=True)
         with own_calls(tap=tap):
             tower = self.model.model.vision_tower(
@@ -91,8 +87,7 @@ class LlavaNext(Llava):
     """`LlavaNextForConditionalGeneration` and its tokenizer and image processor.
 
     A picture's tokens are the base view's grid, then the tiles' joint grid without its padding,
-    each row closed by one newline token. Its two grids are reported in that order; the second
-    counts the newline as a column.
+    each row closed by one newline token, which counts as a column.
     """
 
     packing: ClassVar[str] = "vision_feature_select_strategy"  # a setting that the model packs by
@@ -126,8 +121,8 @@ class LlavaNext(Llava):
         return Pixels.of(tensors, shown)
 
     def _blank_tiles(self, tensors: dict[str, Tensor]) -> tuple[Tensor, list[int], Tensor]:
-        """One mark a patch, [tiles, patches, 1]; tiles an image, the base view
-        included; and the image sizes."""
+        """One mark a patch, [tiles, patches, 1]; tiles an image, its base view included; and the
+        image sizes."""
         config = self.model.config
         shapes, side = config.image_grid_pinpoints, config.vision_config.image_size
         counts = [
@@ -165,8 +160,7 @@ class LlavaNext(Llava):
 
 
 class LlavaOnevision(LlavaNext):
-    """`LlavaOnevisionForConditionalGeneration` and its tokenizer and image processor. Packed as in
-    LLaVA-NeXT, and scaled down where there are many tiles."""
+    """`LlavaOnevisionForConditionalGeneration` and its tokenizer and image processor."""
 
     packing: ClassVar[str] = "vision_aspect_ratio"
     template: ClassVar[str | None] = None

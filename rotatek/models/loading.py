@@ -8,35 +8,17 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from transformers import (
-    CONFIG_MAPPING,
-    AutoConfig,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-)
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 from transformers import __version__ as transformers_version
 
+from rotatek import errors
 from rotatek.bridge.attention import prepare
-from rotatek.errors import (
-    DeviceMissing,
-    ModelUnsupported,
-    OutOfMemory,
-    SettingError,
-    WeightsDamaged,
-)
 from rotatek.models import smollm2
 from rotatek.models.assembly import PARTS, at_hand, is_apart, whole
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.download import fetch, incomplete, missing, shown
 from rotatek.models.families import family_of
-from rotatek.models.memory import (
-    GB,
-    HEADROOM,
-    check_fit,
-    free_bytes,
-    is_out_of_memory,
-    weight_bytes,
-)
+from rotatek.models.memory import GB, HEADROOM, free_bytes, is_out_of_memory, weight_bytes
 from rotatek.paths import assets
 
 POCKET: Final = assets() / "pocket"
@@ -118,7 +100,13 @@ def load(
     dtype = dtype or _dtype(device)
     config = _config(checkpoint)
     family = family_of(config)
-    check_fit(checkpoint.label, weight_bytes(config, dtype), str(device))
+    needed, free = weight_bytes(config, dtype), free_bytes(device)
+    needed += min(HEADROOM, 4 * needed)  # for a prefill and its caches
+    if needed > free:
+        raise errors.ModelTooLarge(
+            f"{checkpoint.label} needs about {needed / GB:.1f} GB and {device} has "
+            f"{free / GB:.1f} GB free. Choose a smaller model or another device."
+        )
     source = whole(fetch(checkpoint.source, checkpoint.revision))
     try:
         network = AutoModelForImageTextToText.from_pretrained(
@@ -131,10 +119,10 @@ def load(
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         images = family.images.from_pretrained(source, trust_remote_code=False)
     except (SafetensorError, RuntimeError, MemoryError) as exc:
-        raise OutOfMemory if is_out_of_memory(exc) else WeightsDamaged from exc
+        raise errors.OutOfMemory if is_out_of_memory(exc) else errors.WeightsDamaged from exc
     except (OSError, ValueError, ImportError) as exc:
         if isinstance(exc, ImportError) or LACKS in str(exc):
-            raise ModelUnsupported(
+            raise errors.ModelUnsupported(
                 f"The processor of {checkpoint.label} needs a package that is not installed, most "
                 "often torchvision. Install it, or choose one of the families that "
                 "`python -m rotatek info` lists."
@@ -145,7 +133,7 @@ def load(
         tokenizer.chat_template = json.loads(kept.read_text(encoding="utf-8"))["chat_template"]
     vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
     if not tokenizer.chat_template:
-        raise ModelUnsupported(
+        raise errors.ModelUnsupported(
             f"{checkpoint.label} has no chat template. Choose a model that was trained on chats."
         )
     vlm.check()
@@ -160,25 +148,17 @@ def _checkpoint(model: str) -> Checkpoint:
 
 
 def _dtype(device: str) -> torch.dtype:
-    """A model's default type: that of `ROTATEK_DTYPE`, or else the device's.
-
-    Raises:
-        SettingError: where the variable names no type that models compute in.
-    """
+    """A model's default type: that of `ROTATEK_DTYPE`, or else the device's."""
     name = os.environ.get("ROTATEK_DTYPE", "")
     if not name:
         return torch.float32 if device == "cpu" else torch.bfloat16
     if name not in DTYPES:
-        raise SettingError("ROTATEK_DTYPE", " or ".join(DTYPES), name)
+        raise errors.SettingError("ROTATEK_DTYPE", " or ".join(DTYPES), name)
     return DTYPES[name]
 
 
 def _config(checkpoint: Checkpoint) -> Any:
-    """A checkpoint's configuration.
-
-    Raises:
-        UserError: as `fetch`; ModelUnsupported for a type that transformers does not know.
-    """
+    """A checkpoint's configuration. ModelUnsupported: for a type that transformers knows not."""
     file = Path(fetch(checkpoint.source, checkpoint.revision, ("config.json",)), "config.json")
     try:
         return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)
@@ -191,7 +171,7 @@ def _config(checkpoint: Checkpoint) -> Any:
             kind = None
         if kind is None or kind in CONFIG_MAPPING:
             raise incomplete(checkpoint.name) from exc
-        raise ModelUnsupported(
+        raise errors.ModelUnsupported(
             f"Models of type {kind!r} are not among those of transformers {transformers_version}, "
             "and a checkpoint's own code is not run. Install a newer transformers that knows them, "
             "or choose one of the families that `python -m rotatek info` lists."
@@ -207,9 +187,8 @@ def fitting(free: int | None = None) -> list[str]:
         free = free_bytes("cuda" if on_gpu else "cpu")
     chosen, room = [], free - HEADROOM
     for name, checkpoint in CHECKPOINTS.items():
-        if not on_gpu and checkpoint.gigabytes > CPU_GIGABYTES:
-            continue
-        if not at_hand(checkpoint.source):
+        slow = not on_gpu and checkpoint.gigabytes > CPU_GIGABYTES
+        if slow or not at_hand(checkpoint.source):
             continue
         if checkpoint.gigabytes < 1 or checkpoint.gigabytes * GB <= room:
             chosen.append(name)
@@ -218,17 +197,13 @@ def fitting(free: int | None = None) -> list[str]:
 
 
 def _device(device: str | torch.device | None) -> str:
-    """A device this machine has; "auto" is accelerate's to resolve.
-
-    Raises:
-        SettingError: for a name that means nothing; DeviceMissing: for a GPU that is not there.
-    """
+    """A device this machine has; "auto" is accelerate's to resolve."""
     wanted = str(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind, _, number = wanted.partition(":")
     if kind not in ("cpu", "cuda", "auto") or (number and not number.isdecimal()):
-        raise SettingError("device", "cpu, cuda, cuda:N or auto", wanted)
+        raise errors.SettingError("device", "cpu, cuda, cuda:N or auto", wanted)
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise DeviceMissing
+        raise errors.DeviceMissing
     return wanted
 
 
@@ -240,9 +215,9 @@ def card_line(model: str) -> str:
     """
     checkpoint = _checkpoint(model)
     config = _config(checkpoint)
-    text = config.get_text_config()
-    files = (*Path(checkpoint.source).glob("*.safetensors"), *Path(checkpoint.source).glob(PARTS))
-    size = sum(file.stat().st_size for file in {*files})
+    text, folder = config.get_text_config(), Path(checkpoint.source)
+    files = {*folder.glob("*.safetensors"), *folder.glob(PARTS)}
+    size = sum(file.stat().st_size for file in files)
     weights = f"{size / 1e6:.1f} MB of weights" if size else "weights on the hub"
     if is_apart(checkpoint.source):
         weights += f" beside {smollm2.PACKAGE}"

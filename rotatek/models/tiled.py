@@ -23,11 +23,6 @@ class InternVL(VisionLanguageModel):
     around: ClassVar[dict[str, str]] = {"start_image_token": "<img>", "end_image_token": "</img>"}
 
     @property
-    def visual_ids(self) -> tuple[int, ...]:
-        """The image id, which videos use, too."""
-        return (self.image_token,)
-
-    @property
     def low_pixels(self) -> int | None:
         """One tile's."""
         return int(self.images.size["height"] * self.images.size["width"])
@@ -54,11 +49,7 @@ class InternVL(VisionLanguageModel):
         return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
 
     def watched_attention(self) -> tuple[nn.Module, bool]:
-        """CLS attention of the layer that the projector reads.
-
-        Raises:
-            ModeUnsupported: where it reads several, or the CLS token.
-        """
+        """CLS attention of the layer that the projector reads. Raises as `read_layer`."""
         return self.read_layer(), True
 
 

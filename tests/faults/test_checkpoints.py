@@ -100,7 +100,7 @@ def test_code_of_a_checkpoint_is_neither_run_nor_offered(
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 30_000_000)
+    monkeypatch.setattr(loading, "free_bytes", lambda device: 30_000_000)
     monkeypatch.setattr(loading, "AutoModelForImageTextToText", None)
     with pytest.raises(errors.ModelTooLarge) as caught:
         load(POCKET, "cpu")
