@@ -89,7 +89,7 @@ class Settings:
         Raises:
             SettingError: as `from_dict`, and for an option that another one given here replaces.
         """
-        return _heeding(cls.from_dict(given), given)
+        return cls.from_dict(given, cls())
 
     @classmethod
     def from_dict(
@@ -118,14 +118,20 @@ class Settings:
                 raise SettingRemoved(gone, REMOVED[gone])
             if name not in known:
                 raise SettingUnknown(name, ", ".join(sorted(known)))
-        kept: dict[str, Any] = {}
-        for kind in () if usual is None else ("tokens", "channels"):
+        values = dict(given)
+        for kind in () if usual is None else REGISTRIES:
             if kind not in given:
                 method = getattr(usual, kind).yielding_to(given)
-                kept |= {kind: method.name, **flat(method)}
-        values = kept | dict(given)
+                values = {kind: method.name, **flat(method)} | values
         made = cls(*(_made(registry, kind, values) for kind, registry in REGISTRIES.items()))
-        return made if usual is None else _heeding(made, given)
+        for method in () if usual is None else (made.tokens, made.channels):
+            own = {one.key: one for one in options_of(method) if one.key in given}
+            for key, one in own.items():
+                if one.read(given[key]) not in (getattr(method, one.name), one.default):
+                    beside = ", ".join(name for name in own if name != key)
+                    where = f" beside {beside}" if beside else ": nothing asks for it"
+                    raise SettingError(key, f"left out{where}", given[key])
+        return made
 
     def with_options(self, **given: Any) -> "Settings":
         """These settings with some options, by their flat names, or a method, changed."""
@@ -166,19 +172,6 @@ def _made(registry: Registry, kind: str, given: Mapping[str, Any]) -> Any:
         if key in given and key not in {one.key for one in own}:
             _check_idle(kind, key, given[key], owners)
     return method(**{one.name: given[one.key] for one in own if one.key in given})
-
-
-def _heeding(settings: Settings, given: Mapping[str, Any]) -> Settings:
-    """These settings, if they have every given option as it was given."""
-    for method in (settings.tokens, settings.channels):
-        own = {one.key: one for one in options_of(method) if one.key in given}
-        for key, one in own.items():
-            value = one.read(given[key])
-            if value not in (getattr(method, one.name), one.default):
-                beside = ", ".join(name for name in own if name != key)
-                where = f"left out beside {beside}" if beside else "left out: nothing asks for it"
-                raise SettingError(key, where, given[key])
-    return settings
 
 
 def _check_idle(

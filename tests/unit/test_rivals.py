@@ -12,7 +12,7 @@ from kernels.reference import Text
 from rotatek.methods.channels import Kivi, LayerStates, TurboQuant, VidKV
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
-from rotatek.methods.channels.turboquant import lloyd_max, random_rotation
+from rotatek.methods.channels.turboquant import codebook, random_rotation
 from rotatek.methods.tokens import PyramidDrop, Random, SnapKV, View
 from rotatek.methods.tokens.dart import least_alike
 from rotatek.methods.tokens.divprune import most_diverse
@@ -77,7 +77,7 @@ MAX = {1: (0.7980, 0.3634), 2: (1.510, 0.1175), 3: (2.152, 0.03454), 4: (2.733, 
 
 @pytest.mark.parametrize("bits", MAX)
 def test_the_codebook_is_the_one_of_lloyd_and_max(bits: int) -> None:
-    levels = torch.tensor(lloyd_max(bits), dtype=torch.float64)
+    levels = codebook(bits, torch.device("cpu")).double()
     assert float(levels[-1]) == pytest.approx(MAX[bits][0], abs=1e-3)
     grid = torch.linspace(-9, 9, 360_001, dtype=torch.float64)
     density = torch.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
@@ -92,7 +92,7 @@ def plain_turbo(x: list[float], bits: int) -> list[float]:
     vector = torch.tensor(x, dtype=torch.float64)
     norm = float(vector.norm())
     turned = [float(vector @ back[:, j]) / norm * math.sqrt(len(x)) for j in range(len(x))]
-    levels = lloyd_max(bits)
+    levels = codebook(bits, torch.device("cpu")).tolist()
     nearest = [min(levels, key=lambda level: abs(level - y)) for y in turned]
     scale = float(torch.tensor(norm).half()) / math.sqrt(len(x))
     return (back @ torch.tensor(nearest, dtype=torch.float64) * scale).tolist()
@@ -380,13 +380,14 @@ def plain_pool(votes: list[float]) -> list[float]:
 def test_snapkv_keeps_the_best_of_each_head(keep: float) -> None:
     layer = beside_text()
     counts = torch.tensor([max(1, round(keep * length)) for length in VISUAL])
-    kept = SnapKV(keep).kept_by_head(layer, counts)
-    assert SnapKV(keep).stored(layer).lengths.tolist() == counts.tolist()
+    found = SnapKV(keep).stored(layer)
+    assert found.lengths.tolist() == counts.tolist()
     for sample, length in enumerate(VISUAL):
         for head in range(KV):
             votes = plain_pool(plain_attention(layer, sample, head))
             count = max(1, round(keep * length))
-            chosen = kept[sample, head].nonzero()[:, 0].tolist()
+            same = layer.keys[sample, head, :, None] == found.keys[sample, head, None, :count]
+            chosen = same.all(-1).any(1).nonzero()[:, 0].tolist()
             assert len(chosen) == count and max(chosen) < length
             least = min(votes[token] for token in chosen)
             rest = [votes[token] for token in range(length) if token not in chosen]

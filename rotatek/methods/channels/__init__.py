@@ -2,14 +2,7 @@
 
 from typing import Final
 
-from rotatek.methods.channels.base import (
-    ChannelMethod,
-    Full,
-    HeadStates,
-    LayerStates,
-    Store,
-    full_visual,
-)
+from rotatek.methods.channels.base import ChannelMethod, Full, LayerStates, Store, full_visual
 from rotatek.methods.channels.kivi import Kivi
 from rotatek.methods.channels.omniscale import OmniScaled
 from rotatek.methods.channels.oscar import Oscar
@@ -30,7 +23,6 @@ __all__ = [
     "CHANNELS",
     "ChannelMethod",
     "Full",
-    "HeadStates",
     "Kivi",
     "LayerStates",
     "RotateK",

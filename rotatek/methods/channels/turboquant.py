@@ -31,8 +31,10 @@ ROUNDS: Final = 10_000  # of Lloyd's iteration, which ends where nothing moves a
 STILL: Final = 1e-12
 
 
-def lloyd_max(bits: int) -> tuple[float, ...]:
-    """The 2^bits levels, rising, that quantise a standard Gaussian with the least squared error.
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a tensor for every later call
+def codebook(bits: int, device: torch.device) -> Tensor:
+    """The levels [2^bits], rising, that quantise a standard Gaussian with the least squared error.
 
     Lloyd's iteration from its quantiles: every level becomes the mean of what is nearest to it.
     """
@@ -47,14 +49,7 @@ def lloyd_max(bits: int) -> tuple[float, ...]:
         levels = moved
         if step < STILL:
             break
-    return tuple(levels)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # a tensor for every later call
-def codebook(bits: int, device: torch.device) -> Tensor:
-    """`lloyd_max` as float32 [2^bits]."""
-    return torch.tensor(lloyd_max(bits), device=device)
+    return torch.tensor(levels, device=device)
 
 
 @lru_cache(maxsize=16)

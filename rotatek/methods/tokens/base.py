@@ -1,7 +1,7 @@
 """The interface of a token pruner, one file with a frozen dataclass: its fields are its options."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
@@ -12,7 +12,6 @@ from rotatek.bridge.row_layout import Layout
 from rotatek.errors import SettingError
 from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.options import Method, option, options_of
-from rotatek.methods.rotation import token_mask
 
 BY_QUESTION: Final = (  # a `caution`
     "{} chose which tokens stay by the first question; a later one may need others, which are gone."
@@ -60,7 +59,7 @@ class TokenPruner(Method):
 
     By its stage: "decoder" drops inside the language model, by `rank`, before its layer `layer`;
     "encoder" before it, by `reduce` on the vision tower's output; and "cache" drops no computed
-    token, but each layer stores fewer, by `kept_by_head`.
+    token, but each layer stores fewer, by `stored`.
     """
 
     stage: ClassVar[Stage]
@@ -95,24 +94,9 @@ class TokenPruner(Method):
         [n, h], some of which may be merged from several. The host never waits."""
         raise NotImplementedError
 
-    def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
-        """At a cache stage: which visual tokens of a layer each head stores, [B, Hkv, N] bool, all
-        heads as many; counts: [B] how many."""
-        raise NotImplementedError
-
     def stored(self, states: LayerStates) -> LayerStates:
-        """At a cache stage: the tokens of one layer that stay, of each head, in order: the share
-        `keep`, and at least one unless there are none."""
-        lengths = (states.lengths.double() * self.kept_share).round().long().clamp(min=1)
-        kept = self.kept_by_head(states, torch.minimum(lengths, states.lengths).long())
-        lengths = kept[:, 0].sum(-1, dtype=torch.int32)
-        order = kept.long().argsort(dim=-1, descending=True, stable=True)[..., : int(lengths.max())]
-        alive = token_mask(lengths, order.shape[-1])[:, None, :, None]
-        index = order[..., None].expand(*order.shape, states.keys.shape[-1])
-        keys, values = (
-            part.gather(2, index).masked_fill(~alive, 0) for part in (states.keys, states.values)
-        )
-        return replace(states, keys=keys, values=values, lengths=lengths, made={})
+        """At a cache stage: the tokens of one layer that stay, as many of every head, in order."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

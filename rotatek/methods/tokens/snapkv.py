@@ -6,7 +6,7 @@ tokens of each Key head stay. Here only visual tokens compete, as for every prun
 A layer with a sliding window keeps what the window leaves.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -52,11 +52,18 @@ class SnapKV(TokenPruner):
 
     keep: float = keep_option()
 
-    def kept_by_head(self, states: LayerStates, counts: Tensor) -> Tensor:
-        """Those of most attention, as many in every head."""
-        alive = token_mask(states.lengths, states.keys.shape[2])[:, None]
+    def stored(self, states: LayerStates) -> LayerStates:
+        """Those of most attention: the share `keep`, at least one unless there are none."""
+        N, d = states.keys.shape[2:]
         seen = max_pool1d(window_attention(states), KERNEL, stride=1, padding=KERNEL // 2)
-        seen = seen.masked_fill(~alive, -1.0)
-        rank = seen.argsort(dim=-1, descending=True, stable=True)
-        first = torch.arange(seen.shape[-1], device=seen.device) < counts[:, None, None]
-        return torch.zeros_like(seen, dtype=torch.bool).scatter_(-1, rank, first.expand_as(rank))
+        seen = seen.masked_fill(~token_mask(states.lengths, N)[:, None], -1.0)
+        counts = (states.lengths.double() * self.keep).round().clamp(min=1)
+        lengths = torch.minimum(counts, states.lengths).int()
+        alive = token_mask(lengths, int(lengths.max()))[:, None]
+        rank = seen.argsort(dim=-1, descending=True, stable=True)[..., : alive.shape[-1]]
+        index = rank.masked_fill(~alive, N - 1).sort(-1).values[..., None].expand(-1, -1, -1, d)
+        keys, values = (
+            part.gather(2, index).masked_fill(~alive[..., None], 0)
+            for part in (states.keys, states.values)
+        )
+        return replace(states, keys=keys, values=values, lengths=lengths, made={})
