@@ -57,11 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer alone, or as JSON; a batch is always JSON; of a store, a line a page.
-
-    Returns:
-        0, or 1 where a page of a store could not answer.
-    """
+    """Print the answer alone, or as JSON; a batch is always JSON; of a store, a line a page."""
     if args.store is not None:
         return ask_store(args)
     if args.csv is not None:
@@ -114,11 +110,7 @@ def collected(
     engine: Engine, events: Iterable[Event], columns: Mapping[str, Settings],
     pictures: Sequence[Image],
 ) -> list[Report]:  # fmt: skip
-    """A report a column, with its name as "method", and as "doubt" why its answer is to be doubted.
-
-    Raises:
-        UserError: in the engine's words.
-    """
+    """A report a column, with its name as "method", and as "doubt" why its answer is doubtful."""
     told = []
     for name, column in folded(events, columns).items():
         if column.missed:

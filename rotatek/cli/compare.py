@@ -63,12 +63,7 @@ def columns(
     options: Mapping[str, Any], match: Callable[..., dict[str, Settings]] = matched
 ) -> dict[str, Settings]:
     """The comparison that flat options ask for: they set the budget and the chosen method, and one
-    that belongs to another channel method changes that method's column.
-
-    Raises:
-        UserError: where nothing is compressed.
-        SettingError: for a value out of range, or an option that no column has.
-    """
+    that belongs to another channel method changes that method's column."""
     method = CHANNELS.find(options.get("channels", CHANNELS.default.name))
     owners = {key: [one for one, _ in owned] for key, owned in CHANNELS.options().items()}
     others = {

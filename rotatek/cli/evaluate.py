@@ -50,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask what is missing, write the report, and print its tables.
-
-    Returns:
-        0, or 3 if it stopped early: run it again.
-    """
+    """Ask what is missing, write the report, and print its tables."""
     from rotatek.evaluation import tables  # noqa: PLC0415  # heavy imports: keep --help quick
     from rotatek.evaluation.answers import ANSWERS  # noqa: PLC0415
 

@@ -33,11 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read new and changed files, with a progress bar; report unreadable ones on stderr.
-
-    Returns:
-        0, or 1 where something could not be read.
-    """
+    """Read new and changed files, with a progress bar; report unreadable ones on stderr."""
     files = files_of(args.paths)
     if not files:
         raise UserError("There are no pictures or PDF files there. Name others.")

@@ -63,11 +63,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; argv: its words, by default those of the process.
-
-    Returns:
-        the exit status: 0, or 2 for a refusal, or the command's result.
-    """
+    """Run one command, and return its exit status, 2 for a refusal; argv: its words, by default
+    those of the process."""
     _open_streams()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -10,29 +10,17 @@ from rotatek.methods.settings import REGISTRIES, USUAL, Settings
 
 _PREFIX: Final = "setting:"  # of what argparse stores, so that no other argument is meant
 NAMED: Final = ("keep_tokens", "keep_channels", "smaller")  # options with a flag of their own
-# Ways to draw a token that --option takes: what reads them, and what leaves all tokens in.
-DRAWN: Final[Mapping[str, tuple[Callable[[str], float], float]]] = {
-    "top_p": (float, 1.0), "top_k": (int, 0), "min_p": (float, 0.0)
-}  # fmt: skip
+# Ways to draw a token that --option takes, and what reads them.
+DRAWN: Final[Mapping[str, Callable[[str], float]]] = {"top_p": float, "top_k": int, "min_p": float}
 
 
-class Chosen(argparse.Action):
-    """`--option NAME=VALUE`: stored as if NAME had a flag, and checked by who reads it."""
-
-    def __call__(
-        self, parser: Any, namespace: argparse.Namespace, given: Any, flag: str | None = None
-    ) -> None:
-        name, equals, value = given.partition("=")
-        name = name.strip().replace("-", "_")
-        if not (name and equals):
-            raise SettingError("--option", "NAME=VALUE", given)
-        if name in DRAWN and hasattr(namespace, name):
-            try:
-                setattr(namespace, name, DRAWN[name][0](value))
-            except ValueError as error:
-                raise SettingError(name, "a number", value) from error
-        else:
-            setattr(namespace, _PREFIX + name, value)
+def _pair(text: str) -> tuple[str, str]:
+    """Of NAME=VALUE; who reads the value checks it."""
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not (name and equals):
+        raise SettingError("--option", "NAME=VALUE", text)
+    return name, value
 
 
 def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
@@ -57,11 +45,13 @@ def add_settings(parser: argparse.ArgumentParser, usual: str) -> None:
             "--" + key.replace("_", "-"), dest=_PREFIX + key, default=argparse.SUPPRESS,
             metavar="NAME" if key in REGISTRIES else "F", help=said.replace("%", "%%"),
         )  # fmt: skip
-    drawn = "; top_p, top_k, min_p: of the sampling" if parser.get_default("top_p") else ""
+    draws = parser.get_default("temperature") is not None
+    drawn = "; top_p, top_k, min_p: of the sampling" if draws else ""
     said = "a rarer option; may be repeated. " + "; ".join(others) + drawn
     group.add_argument(
-        "--option", action=Chosen, metavar="NAME=VALUE", help=said.replace("%", "%%")
-    )
+        "--option", action="append", type=_pair, default=[], metavar="NAME=VALUE",
+        help=said.replace("%", "%%"),
+    )  # fmt: skip
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -77,18 +67,25 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, metavar="N", help="the same draws every time. Default: a new one, "
         "which --json has",
     )  # fmt: skip
-    parser.set_defaults(**{name: usual for name, (_, usual) in DRAWN.items()})
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling:
     """How tokens are chosen, by the flags."""
-    return Sampling(**{name: getattr(args, name) for name in ("temperature", "seed", *DRAWN)})
+    drawn: dict[str, Any] = {}
+    for name, value in args.option:
+        if name in DRAWN:
+            try:
+                drawn[name] = DRAWN[name](value)
+            except ValueError as error:
+                raise SettingError(name, "a number", value) from error
+    return Sampling(temperature=args.temperature, seed=args.seed, **drawn)
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that a command line gave, by their flat names, as text: `Settings` reads it."""
-    found = vars(args).items()
-    return {name.removeprefix(_PREFIX): value for name, value in found if name.startswith(_PREFIX)}
+    flags = {n.removeprefix(_PREFIX): v for n, v in vars(args).items() if n.startswith(_PREFIX)}
+    drawn = DRAWN if hasattr(args, "temperature") else ()
+    return flags | {name: value for name, value in args.option if name not in drawn}
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -74,11 +74,7 @@ def load_model(args: argparse.Namespace) -> "VisionLanguageModel":
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
-    """The questions; a bad line among good ones is a row with a fault.
-
-    Raises:
-        UserError: if neither or both kinds are given, or the batch file has no good line.
-    """
+    """The questions; a bad line among good ones is a row with a fault."""
     if args.batch is None:
         if args.image is None or args.question is None:
             raise UserError("Give an IMAGE and a QUESTION, or --batch FILE.jsonl.")
@@ -105,10 +101,8 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
 
 @contextmanager
 def passing(row: Row, batch: bool) -> Iterator[list[Report]]:
-    """In a batch, report a row's failure on stderr and in its result, and go on.
-
-    Settings hold for all rows, so a wrong setting ends the run.
-    """
+    """In a batch, report a row's failure on stderr and in its result, and go on. Settings hold for
+    all rows, so a wrong setting ends the run."""
     bad: list[Report] = []
     try:
         yield bad
@@ -128,11 +122,7 @@ def notice(sentence: str) -> None:
 
 
 def say(text: object) -> None:
-    """Print on stdout.
-
-    Raises:
-        OSError: where stdout cannot be written; the text is then on stderr, if that is open.
-    """
+    """Print on stdout; where that cannot be written, also on stderr, before it is raised."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

@@ -32,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the store's content, or do the operation.
-
-    Returns:
-        0, or 1 where `--check` found a damaged page.
-    """
+    """Print the store's content, or do the operation; 1 where `--check` found a damaged page."""
     if args.check and args.forget:
         raise UserError("Give either --check or --forget, not both.")
     store = PictureStore(args.folder)
@@ -110,11 +106,7 @@ def open_pictures(args: argparse.Namespace, *, new: bool) -> Pictures:
 
 
 def ask_store(args: argparse.Namespace) -> int:
-    """Ask every page, and print a line each: page, answer, confidence.
-
-    Returns:
-        0, or 1 where a page could not answer.
-    """
+    """Ask every page, and print a line each: page, answer, confidence; 1 where one cannot."""
     if args.image is None or args.question is not None or args.batch:
         raise UserError("With --store give the QUESTION alone: its pages were read before.")
     if args.save_cache or args.load_cache:

@@ -86,13 +86,8 @@ class AnswerAttentionRecorder:
         self, cache: Cache, visual: Tensor, kept: NDArray[np.bool_] | None
     ) -> AnswerAttention | None:
         """The attention of a finished column; None where it has had no prompt, or where each head
-        stores its own tokens: no cache stores which.
-
-        Args:
-            cache: the column's.
-            visual: bool [L], of the first prompt.
-            kept: bool [visual tokens], or None where its pruner kept all.
-        """
+        stores its own tokens: no cache stores which. visual: bool [L], of the first prompt; kept:
+        bool [visual tokens], or None where its pruner kept all."""
         if isinstance(cache, RotateKCache) and cache.settings.pruning.stage == "cache":
             return None
         every = {layer: own for layer, own in self.rows.items() if layer >= self.first}

@@ -29,8 +29,7 @@ def doubt(
 
     Args:
         model: by its name on offer.
-        answer: its text.
-        confidence: the geometric mean of its tokens' probabilities; None where it has none.
+        confidence: the geometric mean of the tokens' probabilities; None where there are none.
         is_of_photo: whether a picture that was asked about is one; called where it counts.
         shown: whether there was a picture.
     """

@@ -141,9 +141,7 @@ class Asker:
             names: of the pictures.
             load: a picture's cache by its name, which stays as it is.
             ids: of `ids_of`.
-            max_new_tokens: the longest answer.
-            stop: ends answers early once it is set; `Stopped` where not every picture has read the
-                question by then.
+            stop: ends answers early; `Stopped` where not every picture has read the question.
             sampling: how tokens are chosen, with a seed where they are drawn.
         """
         failed, held = dict[str, str](), dict[str, RotateKCache]()

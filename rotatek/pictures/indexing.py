@@ -47,9 +47,6 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
     Links to folders are not followed, and hidden files and folders are passed over. A file of
     several spellings is there once.
-
-    Raises:
-        FileUnreadable: for a path that there is not.
     """
     found: dict[str, Path] = {}
 
@@ -105,8 +102,7 @@ def index(
         every page, also those read before and those that cannot be read.
 
     Raises:
-        StorageFull, StoreUnwritable: where nothing more can be kept.
-        Stopped: where `stop` was set within a page.
+        StorageFull, StoreUnwritable, Stopped: `ENDING`, once what was read before is said.
     """
     names, store = list[str | None](), pictures.store  # names: of a file's pages
     assert store is not None

@@ -123,11 +123,10 @@ class Pictures:
 
         Args:
             image: one picture; or several, up to 8, which are then read as one prompt.
-            stop: ends the reading early once it is set.
+            stop: ends the reading early once it is set, by `Stopped`.
 
         Raises:
             UserError: for a picture that is refused, or a folder that cannot be written.
-            Stopped: where `stop` was set.
         """
         ready = self.prepare(image)
         return ready if isinstance(ready, Picture) else self.begin(ready, stop)()
@@ -143,11 +142,8 @@ class Pictures:
             return Prepared(name, images, self.reader.look(images))
 
     def begin(self, ready: Prepared, stop: StopFlag | None = None) -> Callable[[], Picture]:
-        """The second part of `add`: the model reads the picture now.
-
-        Returns:
-            the last part, for any thread: it keeps the picture. Meanwhile the model can read on.
-        """
+        """The second part of `add`: the model reads the picture now. Returns the last part, which
+        keeps it, in any thread: meanwhile the model can read on."""
         name, images, pixels = ready
         draft: Draft | None = None
         with self.engine.scheduler.prefill(stop):

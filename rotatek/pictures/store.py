@@ -136,11 +136,7 @@ class PictureStore:
                     path.unlink(missing_ok=True)
 
     def find(self, given: str) -> list[str]:
-        """The pages that match a name, the beginning of one, or an indexed file.
-
-        Raises:
-            PageNameUnknown: where there is none, or a beginning fits several.
-        """
+        """The pages that match a name, the clear beginning of one, or an indexed file."""
         names = self.names()
         if given in names:
             return [given]
