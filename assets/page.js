@@ -30,9 +30,6 @@
     if (slider) set(slider, Math.min(token, slider.max));
   });
 
-  // An open page is heard of: its own connection may be lost while it stays open.
-  setInterval(() => document.querySelector("#here")?.click(), 30_000);
-
   // Gradio sends a slider's `release` for a pointer only; arrow keys deserve the same.
   const steps = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End",
     "PageUp", "PageDown"]);

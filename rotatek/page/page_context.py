@@ -31,7 +31,6 @@ class PageContext:
     Args:
         service: answers questions.
         examples: the gallery.
-        grace_s: seconds for which a visitor's caches outlive the page's connection.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
             quota.
@@ -41,7 +40,6 @@ class PageContext:
     examples: Sequence[Example] = ()
     renews: bool = True
     collects: bool = True
-    grace_s: float = 300.0
     _greeted: list[Run] = field(default_factory=list, init=False, repr=False)
     _greeting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 

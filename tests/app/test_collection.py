@@ -99,7 +99,7 @@ def test_stop_ends_and_leaving_forgets(events: CollectionEvents, files: list[str
     assert len(collection.pages) == 1 and not collection.work.locked()
     held = collection.pictures
     assert held is not None and held.held_bytes > 0
-    events.leave("me")
+    events.clear("me")
     assert held.held_bytes == 0 and len(events.held) == 0 and not events.context.service.busy()
     read(events, files[:2])
     empty = events.clear(session="me")

@@ -1,7 +1,6 @@
 """Follow-up questions on the page: whose caches they use, what is shown, and when memory goes."""
 
 import threading
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from rotatek.methods.settings import titled
 from rotatek.models import download
 from rotatek.page.ask.events import AskEvents
 from rotatek.page.page_context import PageContext
-from rotatek.page.server import Presence
 from rotatek.page.settings import values_of
 from rotatek.service.model_list import Example, Model
 from rotatek.service.service import Run, Service
@@ -116,23 +114,6 @@ def test_memory_that_runs_out_takes_kept_caches_first(
     monkeypatch.setattr(engine, "_attempt", attempt)
     *_, run = place.ask("tiny", image, "Which?", COLUMNS, 4, "visitor", talk=True)
     assert calls == [1, 0] and run.goes_on and "ran out of memory" in run.notice
-
-
-def test_a_lost_connection_frees_nothing_while_the_page_is_open() -> None:
-    freed: list[str] = []
-    presence = Presence(freed.append, grace_s=1.0)
-    for session in ("open", "closed"):
-        presence.here(session)
-        presence.lost(session)
-    presence.lost("closed")  # twice, as where two requests are cut
-    deadline = time.monotonic() + 60
-    while not freed and time.monotonic() < deadline:
-        time.sleep(0.02)
-        presence.here("open")
-    assert freed == ["closed"]
-    while len(freed) == 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert freed == ["closed", "open"]
 
 
 # -- a model is loaded at its first question: interruptible, and others do not wait ------------

@@ -282,11 +282,6 @@ class CollectionEvents:
         """End what the visitor waits for, within one token."""
         self.context.service.stop(_key(session))
 
-    def leave(self, session: str) -> None:
-        """The visitor has gone: end what runs, and free every page."""
-        self.context.service.stop(_key(session))
-        self.held.drop(session)
-
 
 def _key(session: str) -> str:
     """The key of a collection's stop flags; the first tab's questions have their own."""
