@@ -190,22 +190,18 @@ def launch(page: gr.Blocks, service: Service, **options: Any) -> tuple:
 
 
 def beside(routes: Sequence[BaseRoute], service: Service) -> FastAPI:
-    """An application of the page and of what else has a route, for another's server."""
+    """An application of the page and of what else has a route, for another's server. The first
+    model is loaded while visitors read the page."""
     own_uploads()
-    page = prepared(service, collects=False)
+    context = PageContext(service, load_examples(ASSETS / "examples"), collects=False)
+    page = build(context, ASSETS)
+    threading.Thread(target=context.prepare, daemon=True).start()
     whole = FastAPI(routes=list(routes), openapi_url=None)
     return gr.mount_gradio_app(whole, page, "/", **open_port(page, service))
 
 
-def prepared(service: Service, **options: bool) -> gr.Blocks:
-    """The page, whose first model is loaded while visitors read it; options of `PageContext`."""
-    context = PageContext(service, load_examples(ASSETS / "examples"), **options)
-    threading.Thread(target=context.prepare, daemon=True).start()
-    return build(context, ASSETS)
-
-
 def main() -> None:
-    """Serve the page and load the first model while visitors read it.
+    """Serve the page, then load the first model while visitors read it.
 
     Raises:
         UserError: where what visitors send cannot be kept.
@@ -217,4 +213,9 @@ def main() -> None:
         logging.getLogger(client).setLevel(logging.WARNING)
     service = service_here()
     end_in_order(service)
-    launch(prepared(service, renews=not zerogpu.is_here()), service)
+    examples = load_examples(ASSETS / "examples")
+    context = PageContext(service, examples, renews=not zerogpu.is_here())
+    page = build(context, ASSETS)
+    launch(page, service, prevent_thread_lock=True)
+    context.prepare()
+    page.block_thread()
