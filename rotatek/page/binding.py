@@ -6,6 +6,7 @@ What goes wrong reaches the screen as a sentence of the closed list in `rotatek.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, get_origin
 
 import gradio as gr
@@ -25,12 +26,8 @@ Shown = dict[str, Any]  # what a handler changes, by the names of widgets
 
 
 class Widgets(dict[str, Any]):
-    """Gradio's components by the names that handlers know them by.
-
-    Attributes:
-        groups: names that a handler takes together, by that of its `**parameter`: `form` are the
-            settings as `settings_of` takes them, `asked` all that a question is asked with.
-    """
+    """Gradio's components by the names that handlers know them by; groups: those that a handler
+    takes together, by the name of its `**parameter`."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -40,18 +37,13 @@ class Widgets(dict[str, Any]):
         """Call `handler` at `triggers`, one of Gradio's event listeners or several.
 
         Args:
-            triggers: as `widgets["ask"].click`.
             handler: takes values of widgets by their names, those of a group as `**form`, and
                 `session`, whose visit it is. It returns what it changes by name; annotated as an
                 `Iterator`, it streams that. What it leaves out stays as it is.
             changes: names of the widgets that it may change, with spaces between.
-            options: of Gradio's event.
 
         Returns:
             Gradio's event, after which others may come.
-
-        Raises:
-            KeyError: for a name that no widget has.
         """
         signature, outputs = inspect.signature(handler), changes.split()
         names: list[str] = []
@@ -76,9 +68,7 @@ class Widgets(dict[str, Any]):
 
         called = stream if get_origin(signature.return_annotation) is Iterator else call
         given, shown = ([self[name] for name in part] for part in (names, outputs))
-        on = (
-            triggers if callable(triggers) else lambda *rest, **more: gr.on(triggers, *rest, **more)
-        )
+        on = triggers if callable(triggers) else partial(gr.on, triggers)
         return on(called, given, shown, **options)
 
 

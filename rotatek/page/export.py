@@ -1,10 +1,8 @@
 """Taking answers away: JSON, a program that gives them again, and the page's address as a link that
 brings everything back, with settings as short text."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +20,17 @@ from rotatek.page import markup
 from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext, digest
-from rotatek.page.settings import boxes, changed, fields, sampling_of, settings_of, values_of
+from rotatek.page.settings import (
+    WHAT_IF,
+    boxes,
+    changed,
+    fields,
+    sampling_of,
+    settings_of,
+    values_of,
+)
 from rotatek.service.service import Run
 
-PICTURE: Final = "picture.png"  # what code calls an image of the visitor's own
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
 NOTHING: Final = "There is no answer to take away yet. Ask first."
 MAX_CODE: Final = 400  # characters of an encoded setting
@@ -36,12 +41,27 @@ KEYS: Final = {  # of a link, by the widget whose value they bring back; "s" is 
     "others": "x", "what_if": "w", "times": "t", "question": "q", "model": "model",
     "max_new_tokens": "length", "image": "image", "temperature": "temperature", "seed": "seed",
 }  # fmt: skip
+PROGRAM: Final = """from pathlib import Path
+
+from rotatek import Engine, Sampling, Settings, make_request, open_image
+from rotatek.engine.conversation import Conversation
+from rotatek.engine.events import Finished
+
+engine, talk = Engine({model!r}), Conversation()
+picture = open_image(Path({image!r}))
+columns = {{
+{columns}}}
+{asked}talk.close()"""
+TURN: Final = """for event in engine.{}:
+    if isinstance(event, Finished):
+        print(f"{{event.column}}: {{event.answer}} ({{event.metrics['kv_bytes']}} bytes)")
+"""
 
 
-def record(run: Run) -> dict[str, Any]:
+def as_json(run: Run) -> str:
     """The whole conversation: what was asked under which settings, and all that was measured."""
     height, width = run.pixels.shape[:2]
-    return {
+    record = {
         "rotatek": rotatek.__version__,
         "model": run.model,
         "image": {"width": width, "height": height, "sha256": digest(run.pixels).split(":")[1]},
@@ -61,75 +81,30 @@ def record(run: Run) -> dict[str, Any]:
             for turn in run.turns
         ],
     }  # fmt: skip
-
-
-def as_json(run: Run) -> str:
-    """`record` as text."""
-    return json.dumps(record(run), ensure_ascii=False, indent=2)
-
-
-def csv_of(rows: Iterable[Sequence[Any]]) -> str:
-    """Lines of CSV."""
-    out = io.StringIO()
-    csv.writer(out).writerows([plain(cell) for cell in row] for row in rows)
-    return out.getvalue()
-
-
-def plain(cell: Any) -> Any:
-    """Text that a spreadsheet would take for a formula, made plain text."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell
+    return json.dumps(record, ensure_ascii=False, indent=2)
 
 
 def python(run: Run, image: str) -> str:
     """A program that gives these answers again."""
-    first, *later = run.turns
-    talk = ", conversation=talk" if later else ""
-    drawn = "Sampling, " if any(turn.sampling.draws for turn in run.turns) else ""
-    lines = [
-        "from pathlib import Path",
-        "",
-        f"from rotatek import Engine, {drawn}Settings, make_request, open_image",
-        *(["from rotatek.engine.conversation import Conversation"] if later else []),
-        "from rotatek.engine.events import Finished",
-        "",
-        f"engine = Engine({run.model!r})",
-        f"picture = open_image(Path({image!r}))",
-        f"request = make_request(picture, {first.question!r}, {run.max_new_tokens}{_drawn(first)})",
-        "columns = {",
-        *(f"    {title!r}: {_call(c.settings)}," for title, c in run.columns.items()),
-        "}",
-        *(["talk = Conversation()"] if later else []),
-        f"for event in engine.compare(request, columns{talk}):",
-        *_PRINT,
-    ]
-    for turn in later:
-        given = f"talk, {turn.question!r}, {turn.max_new_tokens}{_drawn(turn)}"
-        lines.append(f"for event in engine.follow({given}):")
-        lines += _PRINT
-    return "\n".join([*lines, *(["talk.close()"] if later else [])])
+    asked = ""
+    for number, turn in enumerate(run.turns):
+        drawn = f", sampling=Sampling({_given(turn.sampling.as_dict())})"
+        given = f"{turn.question!r}, {turn.max_new_tokens}{drawn if turn.sampling.draws else ''}"
+        first = f"compare(make_request(picture, {given}), columns, conversation=talk)"
+        asked += TURN.format(f"follow(talk, {given})" if number else first)
+    columns = "".join(
+        f"    {title!r}: Settings.of({_given(changed(column.settings))}),\n"
+        for title, column in run.columns.items()
+    )
+    return PROGRAM.format(model=run.model, image=image, columns=columns, asked=asked)
 
 
-_PRINT: Final = (
-    "    if isinstance(event, Finished):",
-    "        print(f\"{event.column}: {event.answer} ({event.metrics['kv_bytes']} bytes)\")",
-)
+def _given(values: Mapping[str, Any]) -> str:
+    """`tokens='fastv', keep_tokens=0.4`."""
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def _drawn(turn: Run) -> str:
-    """The further argument of a turn whose tokens are drawn."""
-    if not turn.sampling.draws:
-        return ""
-    given = ", ".join(f"{name}={value!r}" for name, value in turn.sampling.as_dict().items())
-    return f", sampling=Sampling({given})"
-
-
-def _call(settings: Settings) -> str:
-    """`Settings.of(tokens='fastv', keep_tokens=0.4)`, which needs no method's own module."""
-    given = ", ".join(f"{name}={value!r}" for name, value in changed(settings).items())
-    return f"Settings.of({given})"
-
-
-def code_of(run: Run | None, image: str = PICTURE) -> str:
+def code_of(run: Run | None, image: str = "") -> str:
     """The program that gives the present answers again, and the button that copies it."""
     if run is None:
         return markup.aside(NOTHING)
@@ -141,10 +116,8 @@ def code_of(run: Run | None, image: str = PICTURE) -> str:
 
 
 def encode(settings: Settings) -> str:
-    """Settings as short text for links and buttons: `tokens:fastv,keep_tokens:0.4`.
-
-    Only what differs from the defaults; never a path.
-    """
+    """Settings as short text for links: `tokens:fastv,keep_tokens:0.4`; only what differs from the
+    defaults, never a path."""
     known = fields()
     return ",".join(
         f"{name}:{value}"
@@ -169,8 +142,7 @@ def query(asked: Mapping[str, Any], example: str | None) -> str:
     """The part of an address after the question mark.
 
     Args:
-        asked: what the widgets show, by the names of `KEYS`, and the settings as
-            `settings.settings_of` takes them.
+        asked: what the widgets show, by name.
         example: the name of an example's file, without its ending; other images are not shared.
     """
     draws = sampling_of(asked.get("temperature"), asked.get("seed"))
@@ -188,11 +160,6 @@ def query(asked: Mapping[str, Any], example: str | None) -> str:
 def read_query(text: str, images: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
     """What an address says, checked, by the names of widgets; a name or a number that this page
     does not have is left out.
-
-    Args:
-        text: the part behind the question mark.
-        images: names of the examples' files, without their endings.
-        models: names on offer.
 
     Raises:
         SettingError: for settings that there are not.
@@ -214,7 +181,7 @@ def read_query(text: str, images: Sequence[str], models: Sequence[str]) -> dict[
         "image": one.get("image") if one.get("image") in images else None,
         "max_new_tokens": whole("length", 1, MAX_NEW_TOKENS),
         "times": whole("t", LEAST_TIMES, MOST_TIMES),
-        "what_if": given.get("w"),
+        "what_if": [code for code in given.get("w", ()) if WHAT_IF.fullmatch(code)],
     }
     link = {name: value for name, value in link.items() if value}
     if "s" in one:
@@ -246,7 +213,7 @@ class ExportEvents:
     def code(self, run: Run | None) -> Shown:
         """Code for a finished run, which calls an example by its path."""
         name = None if run is None else self.context.picture_name(run.pixels)
-        return {"code": code_of(run, f"assets/examples/{name}" if name else PICTURE)}
+        return {"code": code_of(run, f"assets/examples/{name}" if name else "picture.png")}
 
     def share(self, **asked: Any) -> Shown:
         """A link to what the page is set to."""
@@ -274,8 +241,7 @@ class ExportEvents:
 
 
 def wire_export(events: ExportEvents, widgets: Widgets, greeted: Any) -> None:
-    """Buttons send files and links to the browser; code follows the run; and once the page has
-    greeted, what its address says is set."""
+    """Once the page has greeted, what its address says is set."""
     widgets.listen(widgets["json"].click, events.save, "sent", **QUIET)
     widgets.listen(widgets["link"].click, events.share, "sent", **QUIET)
     widgets.listen(widgets["run"].change, events.code, "code", **QUIET)

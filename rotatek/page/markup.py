@@ -1,9 +1,8 @@
 """Pieces of HTML that every part of the page is made of, and how figures reach the browser: frames
 that stay, one JSON payload, and plotly from this server. What a visitor wrote is escaped.
 
-Messages to the scripts in `assets/` are the values of unseen components. `assets/figures.js` draws:
-Gradio's own plot component builds every figure anew, which took a second for ten of them; plotly's
-`react` changes what is there.
+`assets/figures.js` draws: Gradio's own plot component builds every figure anew, a second for ten of
+them; plotly's `react` changes what is there.
 """
 
 import base64
@@ -98,10 +97,8 @@ def footer(models: Sequence[str]) -> str:
 
 
 def payload(drawings: Mapping[str, Drawing], pictures: Mapping[str, str] | None = None) -> str:
-    """Drawings by name as the text that `figures.js` takes.
-
-    pictures: data URIs that a figure's image may name as `rk:name`; the browser keeps them.
-    """
+    """Drawings by name as the text that `figures.js` takes; pictures: data URIs that a figure's
+    image may name as `rk:name`, which the browser keeps."""
     figures = {
         name: {**drawn.figure._asdict(), "reading": drawn.reading, "summary": drawn.summary}
         for name, drawn in drawings.items()
@@ -114,7 +111,7 @@ def packed(value: Any) -> Any:
     """`value` ready for `json.dumps`: no numpy scalars, no entries of None, and arrays as plotly's
     base64, never as digits."""
     if isinstance(value, np.ndarray):
-        return packed_array(value)
+        return _packed_array(value) if value.dtype.kind in "biuf" and value.size else value.tolist()
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
@@ -124,13 +121,8 @@ def packed(value: Any) -> Any:
     return value
 
 
-def packed_array(values: np.ndarray) -> dict[str, str] | list:
-    """An array as plotly's typed-array object; text and empty arrays as lists.
-
-    Eight-byte numbers travel as four bytes: a screen has no use for more.
-    """
-    if values.dtype.kind not in "biuf" or values.size == 0:
-        return values.tolist()
+def _packed_array(values: np.ndarray) -> dict[str, str]:
+    """plotly's typed array. Eight-byte numbers travel as four: a screen has no use for more."""
     kind = NARROWER.get(values.dtype.name, f"{values.dtype.kind}{values.dtype.itemsize}")
     sent = np.ascontiguousarray(values.astype(f"<{kind}")).tobytes()
     body = {"dtype": kind, "bdata": base64.b64encode(sent).decode("ascii")}

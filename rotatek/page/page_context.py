@@ -29,7 +29,6 @@ class PageContext:
     """Everything that the page's events share.
 
     Args:
-        service: answers questions.
         examples: the gallery.
         collects: whether there is a Collection tab; not where models run in other processes.
         renews: whether a slider that stops moving asks again; not where answers use a visitor's
@@ -65,10 +64,8 @@ class PageContext:
             return self._greeted[-1] if self._greeted else None
 
     def prepare(self) -> None:
-        """Load the default model and answer the greeting ahead of the first visitor.
-
-        A failure is logged here, and shown to visitors who ask.
-        """
+        """Load the default model and answer the greeting. A failure is logged here, and shown to
+        visitors who ask."""
         try:
             self.service.engine(self.service.models[0].name)
             self.greeting()

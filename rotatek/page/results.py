@@ -59,8 +59,7 @@ def table(records: Sequence[Record]) -> str:
 
 
 def results_part(path: Path, tab: gr.Tab) -> None:
-    """The tab, read from the file of answers at `path` when it is opened; a sentence where there
-    is no such file."""
+    """The tab, read from the file of answers at `path` when it is opened."""
     said = SAID if path.exists() else MISSING
     gr.HTML(markup.section("Results", said), js_on_load=None, elem_id="results-opening")
     if not path.exists():

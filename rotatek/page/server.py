@@ -1,5 +1,4 @@
-"""Build the page and serve it: one call for each part, `main`, health, the answer of a full queue,
-an orderly shutdown."""
+"""Build the page and serve it, with its health, and an orderly shutdown."""
 
 import logging
 import os
@@ -59,12 +58,7 @@ RETRY_S: Final = 10  # what a full queue asks a program to wait
 
 
 def build(context: PageContext, assets: Path) -> gr.Blocks:
-    """The whole page.
-
-    Args:
-        context: who answers, and the gallery.
-        assets: the folder of what the Results tab shows.
-    """
+    """The whole page; assets: the folder of what the Results tab shows."""
     widgets, collected = Widgets(), CollectionEvents(context)
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         gr.HTML(markup.masthead(), elem_id="masthead")
@@ -92,10 +86,8 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
 
 
 def service_here() -> Service:
-    """The service for this machine: what it offers, and who computes the answers.
-
-    On ZeroGPU every model has to be loaded before the page is served.
-    """
+    """The service for this machine. On ZeroGPU every model has to be loaded before the page is
+    served."""
     if not zerogpu.is_here():
         return Service(models_on_offer())
     service = Service(models_on_offer(zerogpu.offered()), zerogpu.maker())
@@ -147,8 +139,7 @@ def theme() -> gr.themes.Base:
 
 
 def head() -> str:
-    """Our scripts, and plotly, which is fetched while the page is being built; `figures.js` runs
-    it."""
+    """Our scripts, and plotly, which is fetched meanwhile; `figures.js` runs it."""
     fetched = f'<link id="rk-plotly" rel="preload" as="script" href="./{PLOTLY_URL}">'
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("figures.js", "page.js")]
     return fetched + "".join(f"<script>{one}</script>" for one in scripts)

@@ -1,8 +1,8 @@
 """Settings as a form shows them: every option of every registered method as one widget's value, the
 columns that they come to, and what they keep, in words.
 
-The page alone says sparsity, a share that is dropped, where the options say `keep`. An option
-declares its own label, help and choices, so that a plug-in's options need no code here.
+The page alone says sparsity, a share that is dropped, where the options say `keep`. A plug-in's
+options need no code here.
 """
 
 import re
@@ -36,38 +36,22 @@ RESERVED: Final = (
     "others", "suggestions", "presets", "status", "at_layer", "at_head", "at_step", "map_shows",
     "temperature", "top_p", "seed",
 )  # fmt: skip
-
 TOP: Final = 3  # likeliest tokens that are noted of each step
 
 
 @dataclass(frozen=True)
 class Field:
-    """One flat name of a registry's options.
-
-    Args:
-        kind: the registry: "tokens" or "channels".
-        option: as the first method that has it declares it; the choices are those of all of them.
-        owners: names of the methods that have it.
-    """
+    """One flat name of the options of a registry, "tokens" or "channels", as the first of the
+    methods `owners` declares it; the choices are those of all of them."""
 
     kind: str
     option: Option
     owners: tuple[str, ...]
 
     @property
-    def key(self) -> str:
-        """The flat name."""
-        return self.option.key
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the page has a widget for it."""
-        return self.option.place != "hidden" and self.is_shared
-
-    @property
     def is_shared(self) -> bool:
         """Whether links may set it: a path names a file of this machine."""
-        return self.option.kind != "path" and self.key not in RESERVED
+        return self.option.kind != "path" and self.option.key not in RESERVED
 
     @property
     def is_share(self) -> bool:
@@ -79,28 +63,16 @@ class Field:
         """Whether it is the share that is always shown beside the menu of methods."""
         return self.option.place == "main" and self.is_share
 
-    @property
-    def idle(self) -> Any:
-        """What the widget shows while no chosen method has the option."""
-        return 0.0 if self.is_share else self.shown(self.option.default)
-
     def is_visible(self, methods: Mapping[str, str]) -> bool:
         """Whether it is shown while `methods` are chosen: with its owners, a main share always."""
         return self.is_main or methods[self.kind] in self.owners
 
-    def shown(self, value: Any) -> Any:
-        """An option's value as its widget has it."""
-        if self.is_share:
-            return round(1.0 - value, 6)
-        if self.option.is_optional and value is None:
-            return 0.0
-        return value
-
-    def read(self, value: Any) -> Any:
-        """A widget's value as the option takes it; what is odd stays, for `Settings` to refuse."""
+    def turned(self, value: Any) -> Any:
+        """An option's value as its widget has it, and back; what is odd stays, for `Settings` to
+        refuse."""
         if self.is_share and isinstance(value, int | float) and not isinstance(value, bool):
             return round(1.0 - value, 6)
-        return value
+        return 0.0 if self.option.is_optional and value is None else value
 
 
 def fields() -> dict[str, Field]:
@@ -116,22 +88,19 @@ def fields() -> dict[str, Field]:
 
 def shown_fields() -> dict[str, Field]:
     """Those that have a widget."""
-    return {key: field for key, field in fields().items() if field.is_shown}
+    return {k: one for k, one in fields().items() if one.is_shared and one.option.place != "hidden"}
 
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
-    """The settings that a form's values come to.
-
-    Args:
-        values: "tokens" and "channels", and by its flat name what each option's widget shows. What
-            neither chosen method has is left out.
+    """The settings that a form's values come to: "tokens" and "channels", and by its flat name what
+    each option's widget shows. What neither chosen method has is left out.
 
     Raises:
         SettingError: for a name or a value that there is not.
     """
     chosen = {kind: values[kind] for kind in REGISTRIES}
     given = {
-        key: field.read(values[key])
+        key: field.turned(values[key])
         for key, field in shown_fields().items()
         if key in values and chosen[field.kind] in field.owners
     }
@@ -150,13 +119,14 @@ def sampling_of(temperature: Any, seed: Any) -> Sampling:
 
 
 def values_of(settings: Settings) -> dict[str, Any]:
-    """The inverse of `settings_of`: what every widget must show for `settings`."""
+    """The inverse of `settings_of`: what every widget must show for `settings`; a share that no
+    chosen method has drops nothing."""
     given = settings.as_dict()
-    options = {
-        key: field.shown(given[key]) if key in given else field.idle
-        for key, field in shown_fields().items()
-    }
-    return {kind: given[kind] for kind in REGISTRIES} | options
+    shown = {kind: given[kind] for kind in REGISTRIES}
+    for key, field in shown_fields().items():
+        usual = 1.0 if field.is_share else field.option.default
+        shown[key] = field.turned(given.get(key, usual))
+    return shown
 
 
 def changed(settings: Settings) -> dict[str, Any]:
@@ -181,8 +151,6 @@ def columns_of(
     for beside them.
 
     Args:
-        chosen: of the form.
-        times: how many times smaller the third column's visual tokens become.
         others: names of channel methods, each in its paper's form at the budget of `chosen`.
         what_if: codes of heads (`what_ifs`).
 
@@ -195,10 +163,9 @@ def columns_of(
 
 
 def what_ifs(chosen: Settings, codes: Sequence[str]) -> list[Settings]:
-    """The column of "what if", or none.
+    """The column of "what if", or none, with the rotation and width of `chosen`.
 
     Args:
-        chosen: whose rotation and width a compressed head has.
         codes: `leave:3.1` leaves head 1 of layer 3 whole in the chosen settings, `only:3.1`
             compresses it alone; all of one kind.
 
@@ -218,42 +185,28 @@ def what_ifs(chosen: Settings, codes: Sequence[str]) -> list[Settings]:
     return [Settings(channels=WhatIf(like.of_paper(), heads))]
 
 
-def head_label(code: str) -> str:
-    """A head's code in words."""
-    kind, _, place = code.partition(":")
-    layer, _, head = place.partition(".")
-    return f"{'Only layer' if kind == 'only' else 'Layer'} {layer}, head {head}" + (
-        " whole" if kind == "leave" else ""
-    )
-
-
 def boxes(codes: Sequence[str]) -> Any:
     """Chosen heads as boxes, all ticked; unseen while there are none."""
-    choices = [(head_label(code), code) for code in codes]
+    said = {"only": "Only layer {}, head {}", "leave": "Layer {}, head {} whole"}
+    parts = ((code, *code.partition(":")) for code in codes)
+    choices = [(said[kind].format(*at.split(".")), code) for code, kind, _, at in parts]
     return gr.update(choices=choices, value=list(codes), visible=bool(codes))
 
 
 def readings(
     settings: Settings, times: float = DEFAULT_TIMES, tokens: int | None = None, width: int = WIDTH
 ) -> Shown:
-    """What the settings keep, as HTML, by the names of widgets.
-
-    Args:
-        settings: of the controls.
-        times: of the third column.
-        tokens: visual tokens of the picture, if known.
-        width: channels of a Key.
-    """
+    """What the settings keep of a picture's visual tokens, if known, and of a Key's width, as HTML
+    by the names of widgets."""
     share, method = settings.tokens.kept_share, settings.channels
-    if tokens:
-        count = tokens_kept(tokens, share)
-        kept = f"{count} of {tokens} tokens" if share < 1 else f"all {tokens} tokens"
+    if share == 1:
+        kept = f"all {tokens} tokens" if tokens else "every visual token"
+    elif tokens:
+        kept = f"{tokens_kept(tokens, share)} of {tokens} tokens"
     else:
-        kept = f"{percent(share)} of the visual tokens" if share < 1 else "every visual token"
-    if method.stores_everything:
-        channels = f"keeps all {width} channels"
-    else:
-        channels = f"keeps {channels_kept(width, method.key_share)} of {width} channels"
+        kept = f"{percent(share)} of the visual tokens"
+    some = f"{channels_kept(width, method.key_share)} of {width} channels"
+    channels = f"keeps {f'all {width} channels' if method.stores_everything else some}"
     said = {
         "tokens_reading": f"keeps {kept}",
         "channels_reading": f"{channels}: {percent(settings.nominal_kv)} of the visual KV cache",
@@ -294,11 +247,6 @@ def choose_methods(tokens: str, channels: str) -> Shown:
     }
 
 
-def preset(preset: str) -> Shown:
-    """A budget of the paper, or a method's own form."""
-    return values_of(presets()[preset])
-
-
 def wire_settings(widgets: Widgets) -> None:
     """Readings follow the controls, methods show their options, presets set them all."""
     form = [widgets[name] for name in widgets.groups["form"]]
@@ -310,4 +258,6 @@ def wire_settings(widgets: Widgets) -> None:
     widgets.listen(chosen, choose_methods, " ".join(further), **AT_ONCE)
     moved = [widget.input for widget in form]
     gr.on(moved, None, None, widgets["preset"], js="() => null", **QUIET)
-    widgets.listen(widgets["preset"].input, preset, " ".join(widgets.groups["form"]), **QUIET)
+    shown = " ".join(widgets.groups["form"])
+    set_all = widgets["preset"].input
+    widgets.listen(set_all, lambda preset: values_of(presets()[preset]), shown, **QUIET)

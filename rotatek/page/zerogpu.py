@@ -1,8 +1,7 @@
 """ZeroGPU: a GPU is lent for one question at a time, to a forked worker that pickles its events.
 
-The models are loaded and moved to "cuda" before the page is served; the worker inherits them. What
-crosses the border is a request, settings and a stop flag on the way in, and events (numbers, text,
-numpy) on the way out. Nothing here is used on other machines.
+The models are loaded and moved to "cuda" before the page is served; the worker inherits them. A
+request, settings and a stop flag cross the border; events (numbers, text, numpy) come back.
 """
 
 import importlib
@@ -115,8 +114,7 @@ class LentEngine(Engine):
 
 def maker() -> Callable[[str], Engine]:
     """How this Space makes engines: the embedded models run on its own processor, which uses no
-    quota, the others on borrowed GPUs. All are made before the page is served: workers inherit
-    them."""
+    quota, the others on borrowed GPUs."""
     engines: dict[str, Engine] = {}
 
     def duration(source: str, request: Request, columns: Columns, stop: StopFlag) -> int:

@@ -14,12 +14,7 @@ ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def check_address(host: str, port: int, *, taken: bool = True) -> None:
-    """Refuse what cannot be listened at.
-
-    Args:
-        host: a name or an address of this machine.
-        port: 0 for any that is free.
-        taken: whether a port that another process has is refused, too.
+    """Refuse what cannot be listened at; `taken`: a port that another process has, too.
 
     Raises:
         UserError: in a sentence that says what to change.

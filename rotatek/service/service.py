@@ -1,11 +1,10 @@
-"""Engines, the questions being answered and how to stop them: what all visitors share; and one
-comparison as it unfolds, engine events in, its columns' records out."""
+"""Engines, the questions being answered and how to stop them: what all visitors share."""
 
 import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +45,7 @@ class Run:
     stopped: bool = False
     superseded: bool = False  # stopped because its visitor asked again
     notice: str = ""  # what the visitor should know of how it was answered
-    memory: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    memory: dict[tuple, Any] = field(default_factory=dict, repr=False)
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     talk: Conversation | None = field(default=None, repr=False)  # where its caches go, if kept
     goes_on: bool = False  # they wait for a follow-up question
@@ -55,7 +54,7 @@ class Run:
     pictures: Sequence[Image.Image] = field(default=(), repr=False)  # all that were asked about
     sampling: Sampling = GREEDY  # with a seed where tokens are drawn
 
-    def remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple, make: Callable[[], Any]) -> Any:
         """`make()`, computed once: for slow results that do not change with the sliders."""
         if key not in self.memory:
             self.memory[key] = make()
@@ -63,28 +62,25 @@ class Run:
 
     def recall(self, earlier: "Run") -> None:
         """Take over the measured damage of heads, where the uncompressed answer is the same."""
-        alike = all(
-            getattr(self, name) == getattr(earlier, name) for name in ("model", "question")
-        ) and (self.reference.ids == earlier.reference.ids)
-        if alike and np.array_equal(self.pixels, earlier.pixels):
-            measured = (key for key in earlier.memory if isinstance(key, tuple))
-            self.memory |= {key: earlier.memory[key] for key in measured if key[0] == "damage"}
+        mine, its = (
+            (one.model, one.question, one.reference.ids) for one in (self, earlier)
+        )  # fmt: skip
+        if mine == its and np.array_equal(self.pixels, earlier.pixels):
+            known = earlier.memory.items()
+            self.memory |= {key: value for key, value in known if key[0] == "damage"}
 
     def take(self, event: Event) -> None:
         """Hand one engine event to its column, or a failure to those still waiting."""
         self.place = event.place if isinstance(event, Queued) else 0
-        if isinstance(event, Queued):
-            return
         if isinstance(event, Restarted):
             self.notice = event.message
             self.columns = {n: Answer(n, c.settings) for n, c in self.columns.items()}
-            return
-        if event.column is not None:
+        elif event.column is not None:
             self.columns[event.column].take(event)
-            return
-        for column in self.columns.values():
-            if column.finished is None:
-                column.take(event)
+        elif not isinstance(event, Queued):
+            for column in self.columns.values():
+                if column.finished is None:
+                    column.take(event)
 
     @property
     def reference(self) -> Answer:
@@ -93,7 +89,7 @@ class Run:
 
     @property
     def chosen(self) -> Answer:
-        """The column that the visitor's settings made: the one after the baseline."""
+        """The column of the visitor's own settings."""
         return list(self.columns.values())[min(1, len(self.columns) - 1)]
 
     @property
@@ -171,19 +167,15 @@ class Service:
             return self._engines[name]
 
     def loading(self, name: str, session: str | None = None) -> Iterator[str]:
-        """Messages while a model is loaded for the first time; none later.
-
-        Args:
-            name: of the model.
-            session: the visitor; `stop(session)` ends the wait, and the model is loaded all the
-                same. None: a page that only shows progress.
+        """Messages while a model is loaded for the first time; none later. `stop(session)` ends the
+        wait of a visitor, and the model is loaded all the same.
 
         Raises:
             UserError: as `engine`; Stopped.
         """
         if name in self._engines:
             return
-        labels = {model.name: model.label.partition(" (")[0] for model in self.models}
+        label = {one.name: one.label.partition(" (")[0] for one in self.models}.get(name, "")
         stop = threading.Event()
         if session is not None:
             self._stops.setdefault(session, {})[stop] = None
@@ -201,7 +193,7 @@ class Service:
             while thread.is_alive():
                 if stop.is_set():
                     raise errors.Stopped
-                yield _progress_line(labels.get(name, ""), self._downloads[name])
+                yield _progress_line(label, self._downloads[name])
                 thread.join(REPORT_S)
         finally:
             self._forget(session or "", stop)
@@ -231,8 +223,7 @@ class Service:
         }
 
     def visual_tokens(self, model: str, image: Picture) -> int | None:
-        """The number of visual tokens of a picture; None until the model is loaded, since
-        no download should start before a question."""
+        """The number of visual tokens of a picture; None until a question has loaded the model."""
         engine = self._engines.get(model)
         if engine is None:
             return None
@@ -255,7 +246,6 @@ class Service:
         Args:
             session: the visitor's; `stop(session)` ends it.
             talk: keep the caches of a complete answer for `follow`.
-            sampling: how tokens are chosen; the run says with which seed.
 
         Raises:
             UserError: at once, where the question or image is refused.
@@ -342,13 +332,8 @@ class Service:
     def stoppable(
         self, engine: Engine, session: str, run: Run | None = None, stop: StopFlag | None = None
     ) -> Iterator[StopFlag]:
-        """A flag for work; `stop(session)` sets it, and so does the end of all.
-
-        Args:
-            engine: that works.
-            session: whose work it is.
-            run: what the visitor sees of it, if anything.
-            stop: a flag of the engine; a new one by default.
+        """A flag, of the engine that works, for a session's work, which its visitor sees as `run`,
+        if anything: `stop(session)` sets it.
 
         Raises:
             Restarting: once the service is closed.
@@ -407,7 +392,7 @@ class Service:
 def _progress_line(label: str, progress: Progress) -> str:
     """What a visitor reads while a model is loaded."""
     done, total = progress.done, progress.total
-    if not total or done >= total:
+    if done >= total:
         return f"Loading {label}…"
     come = f"{done / GB:.1f} of {total / GB:.1f} GB"
     if total < GB:

@@ -1,8 +1,5 @@
-"""What waits for a visitor: one item a session, bounded in number, bytes and idle time.
-
-An item belongs to one visitor. A conversation is taken out while it answers, so that no other
-request can use or close it, and put back afterwards.
-"""
+"""What waits for a visitor. A conversation is taken out while it answers, so that no other request
+can use or close it, and put back afterwards."""
 
 import threading
 from collections.abc import Callable
@@ -26,13 +23,8 @@ Item = TypeVar("Item", bound=Held)
 
 
 class SessionStore(Generic[Item]):
-    """Items by session. Safe for several threads; the store closes what it drops.
-
-    Args:
-        most: items of all sessions, and `most_bytes` of their caches; those used least recently
-            make room.
-        idle_s: seconds after which an unused item is dropped.
-    """
+    """One item a session, safe for several threads, bounded in number and bytes of all, and in idle
+    seconds of each; those used least recently make room, and are closed."""
 
     def __init__(
         self, most: int = MOST, most_bytes: int = MOST_BYTES, idle_s: float = IDLE_S

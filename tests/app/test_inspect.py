@@ -23,7 +23,7 @@ from rotatek.methods.settings import titled
 from rotatek.methods.tokens import TOKENS
 from rotatek.page.inspect import drawings, events
 from rotatek.page.inspect.events import HeadEvents, choose_head
-from rotatek.page.markup import packed, packed_array
+from rotatek.page.markup import packed
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import columns_of, values_of
 from rotatek.service.service import Run, Service
@@ -204,7 +204,7 @@ def test_a_key_map_of_2880_tokens_stays_small_and_loses_no_peak() -> None:
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
 def test_arrays_travel_as_bytes_and_arrive_whole(kind: str, shape: tuple[int, ...]) -> None:
     values = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(kind)
-    sent = packed_array(values)
+    sent = packed(values)
     assert isinstance(sent, dict)
     arrived = np.frombuffer(base64.b64decode(sent["bdata"]), dtype="<" + sent["dtype"])
     assert arrived.itemsize <= 4

@@ -1,4 +1,1 @@
-"""The first tab: a picture, a question, and the answers side by side.
-
-`widgets` has the widgets; `answers` writes HTML; `events` handles what a visitor does.
-"""
+"""The first tab: a picture, a question, and the answers side by side."""

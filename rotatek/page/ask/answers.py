@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 from typing import Final, NamedTuple
 
@@ -30,10 +31,6 @@ WAITING: Final = (
 SAME: Final = "These settings drop nothing: the answer is the uncompressed one."
 BEFORE: Final = 2  # steps that are shown before the one where answers part
 END: Final = "the end"
-VERDICTS: Final = {
-    "same": "The same answer",
-    "different": "A different answer",
-}
 FIDELITY: Final = (
     "Fidelity is the share of tokens that are the uncompressed ones, each weighed by e to the "
     "minus KL."
@@ -53,8 +50,10 @@ def cards(run: Run | None, *, on_cpu: bool) -> Shown:
         empty = (f'<div class="rk-empty">{words}</div>' for words in WAITING)
         return {f"card_{number}": html for number, html in enumerate(empty)} | {"further": ""}
     first, *rest = run.columns.values()
-    own = next((one for one in rest[:1] if not _is_smaller(one)), None)
-    smaller = next((one for one in rest if _is_smaller(one)), None)
+    kinds = ((one, one.settings) for one in rest)
+    bits = (one for one, s in kinds if s.channels.times_smaller and not s.prunes_tokens)
+    smaller = next(bits, None)
+    own = next((one for one in rest[:1] if one is not smaller), None)
     shown: list[Answer | None] = [first, own, smaller]
     html = [
         f'<div class="rk-empty">{SAME}</div>' if one is None else card(one, run, on_cpu=on_cpu)
@@ -69,35 +68,26 @@ def cards(run: Run | None, *, on_cpu: bool) -> Shown:
     return {f"card_{number}": one for number, one in enumerate(html)} | {"further": further}
 
 
-def _is_smaller(column: Answer) -> bool:
-    """Whether it is the third column's kind."""
-    settings = column.settings
-    return settings.channels.times_smaller is not None and not settings.prunes_tokens
-
-
 def note(run: Run) -> str:
     """One calm sentence where the uncompressed answer of a finished run is doubted, or none."""
     done = run.reference.finished
     if done is None or not done.new_tokens or run.stopped:
         return ""
-
-    def is_of_photo() -> bool:
-        return bool(run.remember(("photo",), lambda: any_photo([run.pixels])))
-
-    return doubt(run.model, done.answer, float(done.metrics["confidence"]), is_of_photo)
+    confidence = float(done.metrics["confidence"])
+    known = partial(run.remember, ("photo",), lambda: any_photo([run.pixels]))
+    return doubt(run.model, done.answer, confidence, known)
 
 
 def _notes(run: Run) -> list[str]:
     """Notes on these answers."""
-    settings = [column.settings for column in run.columns.values()]
-    cautions = [one.tokens.caution for one in settings if one.prunes_tokens]
+    columns = run.columns.values()
+    cautions = [one.settings.tokens.caution for one in columns if one.settings.prunes_tokens]
     notes = [*dict.fromkeys(filter(None, cautions))] if run.previous is not None else []
-    seen = [column.prefilled.grids for column in run.columns.values() if column.prefilled]
-    if any(grid.trimmed for grids in seen for grid in grids):
+    if any(grid.trimmed for one in columns if one.prefilled for grid in one.prefilled.grids):
         notes.append(TRIMMED_NOTE)
     if run.sampling.draws:
         notes.append(DRAWN_NOTE.format(run.sampling.temperature, run.sampling.seed))
-    if any(is_cut(column, run) for column in run.columns.values()):
+    if any(is_cut(column, run) for column in columns):
         notes.append(CUT_NOTE)
     return notes
 
@@ -151,11 +141,10 @@ def card(column: Answer, run: Run, *, on_cpu: bool) -> str:
     """One column's HTML, whether complete or not."""
     done = column.finished is not None or column.failure is not None or run.stopped
     title, said = escape(column.title, quote=True), escape(dropped(column.settings))
-    count = len(column.answer)
+    count, first = len(column.answer), run.reference
     length = "short" if count <= SHORT else "medium" if count <= MEDIUM else "long"
     verdict, sentence = judged(column, run)
     kind = f' data-verdict="{verdict}"' if verdict else ""
-    first = run.reference
     is_compared = column is not first and column.finished and first.finished
     parts = parting(column, first) if is_compared else ""
     return (
@@ -224,11 +213,12 @@ def judged(column: Answer, run: Run) -> tuple[str | None, str]:
     if column.finished is None or reference.finished is None:
         return None, "Stopped" if run.stopped else ""
     alike = column.finished.answer.strip() == reference.finished.answer.strip()
-    found = "same" if alike else "different"
-    if isinstance(column.settings.channels, WhatIf):
-        return found, f"{VERDICTS[found]}; its Keys save no bytes{cut}"
+    said = f"{'The same' if alike else 'A different'} answer"
     held, full = live_bytes(column)
-    return found, f"{VERDICTS[found]} in {percent(held / max(full, 1))} of the bytes{cut}"
+    share = f" in {percent(held / max(full, 1))} of the bytes"
+    if isinstance(column.settings.channels, WhatIf):
+        share = "; its Keys save no bytes"
+    return "same" if alike else "different", f"{said}{share}{cut}"
 
 
 def _held(column: Answer) -> str:
@@ -262,21 +252,17 @@ def _figures(column: Answer, run: Run, on_cpu: bool) -> str:
         said += [reading(column), FIDELITY]
     said += [column.missed, CPU_NOTE if on_cpu else ""]
     words = "".join(f"<p>{escape(text)}</p>" for text in said if text)
-    filled, badges = (
-        column.prefilled,
-        [("nominal", "nominal KV", "…", ""), ("", "prefill", "…", "")],
-    )
+    nominal, took, filled = "…", "…", column.prefilled
     if filled is not None:
-        detail, ms = "question only" if len(run.turns) > 1 else "", f"{filled.prefill_ms:.0f} ms"
-        badges = [
-            ("nominal", "nominal KV", percent(filled.nominal_kv), "visual part"),
-            ("prefill", "prefill", ms, detail),
-        ]
+        nominal = f"{percent(filled.nominal_kv)}<small>visual part</small>"
+        detail = "<small>question only</small>" if len(run.turns) > 1 else ""
+        took = f"{filled.prefill_ms:.0f} ms{detail}"
     shown = "".join(
-        f'<div data-badge="{key}"><dt>{name}</dt><dd>{value}{detail and f"<small>{detail}</small>"}'
-        "</dd></div>"
-        for key, name, value, detail in badges
-    )
+        f'<div data-badge="{key}"><dt>{name}</dt><dd>{value}</dd></div>'
+        for key, name, value in (
+            ("nominal", "nominal KV", nominal), ("prefill", "prefill", took)
+        )
+    )  # fmt: skip
     return (
         '<details class="rk-why"><summary>Figures</summary>'
         f'<dl class="rk-badges">{shown}</dl>{words}</details>'
@@ -298,10 +284,8 @@ def _ran(column: Answer, reference: Answer) -> str:
 
 
 def words_of(pieces: Iterable[str]) -> list[Word]:
-    """Tokens grouped into words: white space before or after a token ends one.
-
-    Space behind the last word is a word of no tokens.
-    """
+    """Tokens grouped into words: white space before or after a token ends one. Space behind the
+    last word is a word of no tokens."""
     words: list[Word] = []
     held: list[str] = []
     space, first, count = "", 0, 0
@@ -347,15 +331,12 @@ def parting(column: Answer, reference: Answer) -> str:
     if found is None:
         return ""
     both = [_at(one, found.at) for one in (reference, column)]
-    if found.parts:
-        there, here = (_said(likely[:1]) or END for likely in both)
-        line = f"Parts at token {found.at + 1}: {there} there, {here} here"
-    else:
-        own = both[1]
-        line = (
-            f"Same to the end; closest at token {found.at + 1}: "
-            f"{_share(math.exp(own[0].logprob))} against {_share(_rival(own))}"
-        )
+    there, here = (_said(likely[:1]) or END for likely in both)
+    line = f"Parts at token {found.at + 1}: {there} there, {here} here"
+    if not found.parts:
+        shares = math.exp(both[1][0].logprob), _rival(both[1])
+        closest = " against ".join(map(_share, shares))
+        line = f"Same to the end; closest at token {found.at + 1}: {closest}"
     steps = range(max(0, found.at - BEFORE), found.at + 1)
     rows = "".join(
         f'<tr><th scope="row"><button type="button" data-token="{step}" '
@@ -407,10 +388,8 @@ def reading(column: Answer) -> str:
 
 
 def fidelity(column: Answer) -> float | None:
-    """Share of tokens that are the uncompressed ones, each weighed by e^-KL where it is known.
-
-    In [0, 1]; None before the first token.
-    """
+    """Share of tokens that are the uncompressed ones, each weighed by e^-KL where it is known: in
+    [0, 1]; None before the first token."""
     if not column.same:
         return None
     weights = (1.0 if kl is None else math.exp(-kl) for kl in column.kl)

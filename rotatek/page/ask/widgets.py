@@ -1,8 +1,5 @@
-"""The widgets of the first tab, one function a part: they are added by the names of `Widgets`.
-
-The settings are made from the registries: a method that another package adds is in its menu, and
-its options have widgets, without a line of this file.
-"""
+"""The widgets of the first tab, one function a part. The settings are made from the registries: a
+method that another package adds is in its menu, and its options have widgets."""
 
 from abc import ABCMeta
 from pathlib import Path
@@ -62,8 +59,6 @@ def add_ask(widgets: Widgets, context: PageContext) -> None:
 
 
 def _add_picture(widgets: Widgets, context: PageContext) -> None:
-    """The image, the gallery it may be chosen from, and the button that takes a PDF's first page,
-    unseen where PDF files cannot be read."""
     examples = context.examples
     widgets["image"] = image_box(
         value=str(examples[0].image) if examples else None, label="Image", show_label=False,
@@ -83,7 +78,6 @@ def _add_picture(widgets: Widgets, context: PageContext) -> None:
 
 
 def _add_question(widgets: Widgets, context: PageContext) -> None:
-    """What is asked, and the buttons; an example's questions are suggested."""
     offered = list(context.examples[0].questions) if context.examples else []
     first = offered[0] if offered else None
     with gr.Row(elem_id="buttons", equal_height=True):
@@ -99,11 +93,8 @@ def _add_question(widgets: Widgets, context: PageContext) -> None:
 
 
 def _add_answers(widgets: Widgets, renews: bool) -> None:
-    """A card a column, each with its sliders below; further columns follow.
-
-    highlights is a message to `assets/page.js`, the attention of every column; again is hidden, and
-    pressed when a slider stops moving, which asks again where the page `renews`.
-    """
+    """highlights is a message to `assets/page.js`, the attention of every column; again is pressed
+    when a slider stops moving, which asks again where the page `renews`."""
     start = next(iter(presets().values()))
     fields, values, said = shown_fields(), values_of(start), readings(start)
     widgets.groups["form"] = (*REGISTRIES, *fields)
@@ -114,7 +105,7 @@ def _add_answers(widgets: Widgets, renews: bool) -> None:
     def add_slider(kind: str) -> None:
         for field in fields.values():
             if field.is_main and field.kind == kind:
-                widgets[field.key] = _widget(field, values)
+                widgets[field.option.key] = _widget(field, values)
         widgets[f"{kind}_reading"] = gr.HTML(said[f"{kind}_reading"], elem_id=f"{kind}-reading")
 
     with gr.Row(elem_id="answers"):
@@ -139,7 +130,6 @@ def _add_answers(widgets: Widgets, renews: bool) -> None:
 
 
 def _add_methods(widgets: Widgets) -> None:
-    """Presets of the paper, the methods with their options, and what is answered beside them."""
     fields, values = shown_fields(), values_of(next(iter(presets().values())))
     widgets["preset"] = gr.Radio(
         list(presets()), value=next(iter(presets())), label="Presets", elem_id="presets"
@@ -164,7 +154,6 @@ def _add_methods(widgets: Widgets) -> None:
 
 
 def _add_model_and_length(widgets: Widgets, context: PageContext) -> None:
-    """Answers are greedy until the temperature is moved."""
     models, limits = context.service.models, Limits()
     widgets["model"] = gr.Dropdown(
         [(model.label, model.name) for model in models],
@@ -187,8 +176,7 @@ def _add_model_and_length(widgets: Widgets, context: PageContext) -> None:
 
 
 def add_export(widgets: Widgets) -> None:
-    """A closed drawer below the answers: what can be taken away. `sent` is a message to
-    `assets/page.js`, `address` the query of the page's address."""
+    """`sent` is a message to `assets/page.js`, `address` the query of the page's address."""
     with gr.Accordion("Take it with you: data, code, link", open=False, elem_id="export"):
         with gr.Row(elem_id="export-buttons"):
             widgets["json"] = gr.Button("Answers as JSON", size="sm", elem_id="export-json")
@@ -224,11 +212,10 @@ def slider(
 
 
 def _widget(field: Field, values: dict[str, Any]) -> Any:
-    """A slider, menu or number, as the option's kind asks for."""
-    one, value = field.option, values[field.key]
+    one, value = field.option, values[field.option.key]
     shown: dict[str, Any] = {
         "label": one.label,
-        "elem_id": field.key.replace("_", "-"),
+        "elem_id": one.key.replace("_", "-"),
         "visible": field.is_visible(values),
     }
     if field.is_main:
@@ -248,10 +235,8 @@ def _widget(field: Field, values: dict[str, Any]) -> Any:
 
 
 class CheckedUpload:
-    """How an image box takes an upload: bytes are checked, and nothing is fetched.
-
-    Gradio has already verified that the path lies in its upload folder.
-    """
+    """How an image box takes an upload: bytes are checked, and nothing is fetched. Gradio has
+    already verified that the path lies in its upload folder."""
 
     def preprocess(self, payload: ImageData | None) -> Picture | None:
         """The uploaded file as a checked RGB picture, or None while the box is empty.

@@ -3,6 +3,8 @@
 Every character of a file's name, a question or an answer is escaped.
 """
 
+import csv
+import io
 from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
@@ -11,13 +13,13 @@ from rotatek.inspect.doubt import doubted
 from rotatek.page import markup
 from rotatek.page.ask.answers import words_of
 from rotatek.page.collection.pages import CollectedPage, Collection, Question
-from rotatek.page.export import csv_of
 from rotatek.pictures import Answer
 from viz.theme import percent, size
 
 EMPTY: Final = "Each page that you drop appears here, with its bytes before and after."
 UNASKED: Final = "Ask, and every page answers here: the surest first."
 DOUBTED: Final = "Check these answers against their pages: the model is not sure of them."
+FORMULAE: Final = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS: Final = (
     "page", "question", "answer", "confidence", "doubted", "error", "visual_tokens",
     "uncompressed_bytes", "stored_bytes",
@@ -94,7 +96,8 @@ def _row(number: int, page: CollectedPage, answer: Answer, doubt: bool) -> str:
 
 
 def as_csv(collection: Collection) -> str:
-    """One line for each page, as in the table."""
+    """One line for each page, as in the table; text that a spreadsheet would take for a formula is
+    made plain."""
     asked = "" if collection.asked is None else collection.asked.text
     rows = list[Sequence[Any]]([COLUMNS])
     for _, page, said in collection.ranked:
@@ -103,7 +106,11 @@ def as_csv(collection: Collection) -> str:
             page.label, asked, said.text, f"{said.confidence:.4f}", doubt, said.error,
             picture.visual_tokens, picture.full_bytes, picture.cache_bytes,
         ))  # fmt: skip
-    return csv_of(rows)
+    out = io.StringIO()
+    writer = csv.writer(out)
+    for row in rows:
+        writer.writerow([f"'{one}" if str(one).startswith(FORMULAE) else one for one in row])
+    return out.getvalue()
 
 
 def twice(collection: Collection) -> str:

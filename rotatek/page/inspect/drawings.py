@@ -1,8 +1,5 @@
-"""A trace as figures: which numbers go into which picture.
-
-A trace holds Keys, covariances and queries, so figures are redrawn at any channel width without the
-model. Symbols as in `rotatek.inspect.trace`: n traced tokens, d channels, k kept ones.
-"""
+"""A trace as figures: which numbers go into which picture. Symbols as in `rotatek.inspect.trace`: n
+traced tokens, d channels, k kept ones."""
 
 import zlib
 from collections.abc import Mapping
@@ -26,8 +23,8 @@ Drawings = dict[str, Drawing]
 
 
 class Place(NamedTuple):
-    """The selection: a layer, one of its Key heads, a recorded token of the answer, and one of the
-    pictures."""
+    """What is selected: a layer, one of its Key heads, and by their numbers a recorded token of the
+    answer and a picture."""
 
     layer: int
     head: int
@@ -40,9 +37,6 @@ class View:
     """A place of a run's trace, and under which methods it is drawn.
 
     Args:
-        run: whose memory keeps what is slow to work out.
-        trace: the run's.
-        at: the place.
         method: one that rotates, at the settings' width; weights and widths are its own.
         chosen: the visitor's own method, which may be another; the others have their defaults.
     """
@@ -77,11 +71,6 @@ class View:
         return int(self.widths[self.at.layer, self.at.head])
 
     @property
-    def methods(self) -> dict[str, ChannelMethod]:
-        """What is compared, by name."""
-        return trace_analysis.compared(self.chosen, self.method)
-
-    @property
     def damage(self) -> np.ndarray:
         """KL of each head compressed alone, in nats a token, float [layers, heads] that a
         measurement fills; NaN where there is none yet."""
@@ -90,9 +79,9 @@ class View:
 
 
 def head_drawings(view: View) -> Drawings:
-    """Everything about one head at the settings' width; a mask for every method that leaves
-    channels out, under the names of `mask_frames`."""
-    (layer, head, *_), k, methods = view.at, view.k, view.methods
+    """Everything about one head; a mask for every method that leaves channels out."""
+    (layer, head, *_), k = view.at, view.k
+    methods = trace_analysis.compared(view.chosen, view.method)
     seen = trace_analysis.head_view(view.trace, layer, head, view.method)
     level = trace_analysis.water_level(view.method, view.energies, layer, head)
     before, after = keys.draw_pair(seen.raw, seen.rotated, k, tokens=seen.tokens)
@@ -193,16 +182,13 @@ def kept_drawing(run: Run, trace: Trace, grid: int = 0) -> Drawing:
 
 def frames_of(trace: Trace) -> list[str]:
     """What can be chosen, where there are several pictures, or views of one."""
-    if len(trace.grids) < 2:
-        return []
-    of = [grid.picture for grid in trace.grids]
-    names = []
+    of, names = [grid.picture for grid in trace.grids], []
     for number, shown in enumerate(of):
         views, view = of.count(shown), of[: number + 1].count(shown)
         name = f"picture {shown + 1}"
         whole = str(views) if views == len(of) else name
         names.append(name if views == 1 else f"view {view} of {whole}")
-    return names
+    return names if len(of) > 1 else []
 
 
 def _named(drawn: Drawing, trace: Trace, grid: int, share: float | None = None) -> Drawing:
