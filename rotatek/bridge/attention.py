@@ -13,6 +13,7 @@ full attention and store what it needs; then the pruner chooses the rows of the 
 import inspect
 import threading
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -149,14 +150,17 @@ def rotatek_attention(
             ones = torch.ones(T, n, dtype=torch.bool, device=query.device)
             attention_mask = ones.tril(n - T)[None, None]
         return layer.lend(module, query, full), None
+    kind = query.device.type
+    precision: AbstractContextManager[Any] = nullcontext()
+    if torch.is_autocast_enabled(kind):  # our products choose their own precision
+        kept, precision = torch.get_autocast_dtype(kind), torch.autocast(kind, enabled=False)
+        query, key, value = (part.to(kept) for part in (query, key, value))
+    with precision:
+        out = layer.attend(module, query, key, value, full)
     if call is not None:
         call.attended += 1
-    kind = query.device.type
-    if not torch.is_autocast_enabled(kind):
-        return layer.attend(module, query, key, value, full), None
-    query, key, value = (part.to(torch.get_autocast_dtype(kind)) for part in (query, key, value))
-    with torch.autocast(kind, enabled=False):  # our products choose their own precision
-        return layer.attend(module, query, key, value, full), None
+        call.entering = call.norm = None  # the rest of the layer may free its input
+    return out, None
 
 
 def over_root(module: nn.Module, query: Tensor) -> Tensor:

@@ -245,7 +245,9 @@ def _unlike_attention(module: nn.Module) -> Iterator[str]:
     takes = inspect.signature(next(_forwards(type(module)))).parameters
     names = vars(module).keys() | module._parameters.keys() | module._buffers.keys()
     names |= module._modules.keys()
-    given = {name for name in names if _is_given(getattr(module, name, None))}
+    values = {name: getattr(module, name, None) for name in names}
+    plain = bool | int | float | str  # which says no as False, zero or nothing
+    given = {n for n, v in values.items() if (v if isinstance(v, plain) else v is not None)}
     if any("softcap" in one or "soft_cap" in one or "logit_cap" in one for one in given):
         yield EXTRAS["softcap"]
     if any("sink" in one for one in given):
@@ -260,11 +262,6 @@ def _unlike_attention(module: nn.Module) -> Iterator[str]:
         yield "Keys and Values that it makes of latent ones (MLA)"
     if "indexer" in given:
         yield "layers that choose which tokens they see"
-
-
-def _is_given(value: Any) -> bool:
-    """Whether an attribute is there: not None, False or zero. Tensors and modules are."""
-    return bool(value) if isinstance(value, bool | int | float | str) else value is not None
 
 
 def key_layers(cache: Cache) -> list[Any]:

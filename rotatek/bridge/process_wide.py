@@ -17,12 +17,8 @@ _plain_interface: Final = AttentionInterface.get_interface
 
 
 def install(carry: Callable[..., Any], attention: Callable[..., Any]) -> None:
-    """Put both in place. Safe to repeat.
-
-    Args:
-        carry: runs a model's call that carries one of our caches: model, args, kwargs.
-        attention: in the place of a module's own attention function, which comes first.
-    """
+    """Put both in place. Safe to repeat. carry: runs a model's call that carries one of our caches:
+    model, args, kwargs; attention: for a module's own attention function, which comes first."""
 
     def called(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         if getattr(cache_among(kwargs), "attends", False):

@@ -1,6 +1,7 @@
 """Which rows of a prompt are visual, which are text, and which are padding, per sample; and the
 remaining rows and mask of a layer after rows were dropped before it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from torch.nn.functional import pad
 
 TEXT_STEP: Final = 16  # text slots a buffer grows by: the slack is counted, so it stays small
+NOWHERE: Final = 2**30  # an index that no query reaches
 WINDOW: Final = 32  # W: the most recent prefill queries that weigh the channels (as ThinK)
 
 
@@ -28,10 +30,11 @@ class Rows:
     longest: int
 
     @classmethod
-    def where(cls, mask: Tensor) -> "Rows":
-        """The rows at which `mask` [B, L] is true."""
+    def where(cls, mask: Tensor, places: Tensor | None = None) -> "Rows":
+        """The rows at which `mask` [B, L] is true, in order, or by rising `places` [B, L] int32."""
         lengths = mask.sum(-1)
-        order = mask.long().argsort(dim=-1, descending=True, stable=True)
+        rank = -mask.long() if places is None else places.masked_fill(~mask, NOWHERE)
+        order = rank.argsort(dim=-1, stable=True)
         shortest, longest = torch.stack(lengths.aminmax()).tolist()
         index = order[:, :longest]
         alive = torch.arange(index.shape[1], device=mask.device) < lengths[:, None]
@@ -93,17 +96,16 @@ class Layout:
 
     def to(self, device: torch.device) -> "Layout":
         """The same on another device."""
-        if self.visual.device == device:
-            return self
-        aside = None if self.aside is None else self.aside.to(device)
-        return Layout(self.visual.to(device), self.valid.to(device), self.window, aside)
+        return self if self.visual.device == device else self._changed(lambda t: t.to(device))
+
+    def _changed(self, how: Callable[[Tensor], Tensor]) -> "Layout":
+        aside = None if self.aside is None else how(self.aside)
+        return Layout(how(self.visual), how(self.valid), self.window, aside)
 
     def repeated(self, rows: int) -> "Layout":
         """Of `rows` samples, each repeated as `generate` does for its beams and samples."""
         times = max(1, rows // len(self.visual))
-        names = ("visual", "valid", "aside") if self.aside is not None else ("visual", "valid")
-        told = {name: getattr(self, name).repeat_interleave(times, 0) for name in names}
-        return replace(self, **told)
+        return self._changed(lambda t: t.repeat_interleave(times, 0))
 
     @property
     def stays(self) -> Tensor:
@@ -124,9 +126,7 @@ class Layout:
         order = kept.long().argsort(dim=-1, stable=True)  # dropped rows first, kept ones in order
         source = order[:, -int(lengths.max()) :]
         alive = kept.gather(1, source)
-        names = ("visual", "valid", "aside") if self.aside is not None else ("visual", "valid")
-        told = {name: getattr(self, name).gather(1, source) & alive for name in names}
-        return replace(self, **told), source
+        return self._changed(lambda t: t.gather(1, source) & alive), source
 
 
 class Narrowing(NamedTuple):
@@ -149,15 +149,8 @@ def take_rows(states: Tensor, source: Tensor) -> Tensor:
 
 
 def seen_by(mask: Any, rows: int) -> Tensor | None:
-    """A model's own mask as bool [B or 1, 1, rows, n], for any of its attention functions.
-
-    Args:
-        mask: bool, or added to scores, or flex attention's; not one of tokens alone.
-        rows: their number.
-
-    Returns:
-        None where it is causal.
-    """
+    """A model's own mask as bool [B or 1, 1, rows, n], for any of its attention functions: bool, or
+    added to scores, or flex attention's, and not one of tokens alone. None where it is causal."""
     if isinstance(mask, BlockMask):
         B, _, _, n = mask.shape
         device = mask.kv_num_blocks.device
@@ -170,16 +163,13 @@ def seen_by(mask: Any, rows: int) -> Tensor | None:
 def narrow_mask(
     whole: Tensor | None, source: Tensor, valid: Tensor, window: int | None = None
 ) -> Tensor | None:
-    """The mask of those rows that are left.
+    """The mask of those rows `source` [B, n] that are left, [B, 1, n, n] bool; None where it is
+    causal.
 
     Args:
         whole: the model's own mask [B or 1, 1, L, L] of all rows, bool; None where it is causal.
-        source: [B, n] the remaining rows.
-        valid: [B, n] which of them are no padding.
+        valid: [B, n] which of the remaining rows are no padding.
         window: most tokens that a row attends to, where `whole` does not include it.
-
-    Returns:
-        [B, 1, n, n] bool, or None where it is causal.
     """
     if whole is None:
         reaches = window is None or source.numel() == 0 or int(source.max()) < window
@@ -196,14 +186,9 @@ def narrow_mask(
 
 
 def rows_mask(rows: Tensor, source: Tensor, valid: Tensor, window: int | None) -> Tensor:
-    """Which rows of an earlier layer some rows of a later one see, bool [B, 1, T, n].
-
-    Args:
-        rows: [B, T] numbers in the prompt.
-        source: [B, n] those of the earlier layer's rows.
-        valid: [B, n] which of them are no padding.
-        window: most tokens that a row attends to.
-    """
+    """Which rows `source` [B, n] of an earlier layer some `rows` [B, T] of a later one see, bool
+    [B, 1, T, n], by their numbers in the prompt; valid: [B, n] which of `source` are no padding;
+    window: most tokens that a row attends to."""
     back = rows[:, :, None] - source[:, None]
     seen = (back >= 0) & valid[:, None]
     if window is not None:

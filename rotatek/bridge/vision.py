@@ -3,7 +3,7 @@ of attention, by which encoder-stage pruners choose."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -31,35 +31,21 @@ class Segments:
     def __init__(self, bounds: Tensor) -> None:
         self.lengths = [end - start for start, end in pairwise(bounds.tolist())]
         self.whole = torch.tensor([0, sum(self.lengths)], dtype=bounds.dtype)
-        starts = list(accumulate(self.lengths, initial=0))[:-1]
         kinds = sorted({length for length in self.lengths if length})
         self._groups = [(length, self.lengths.count(length)) for length in kinds]
         self._order = self._back = None
         if len(kinds) > 1:
-            pairs = list(zip(starts, self.lengths, strict=True))
-            alike = [start for kind in kinds for start, length in pairs if length == kind]
-            long = [length for length, count in self._groups for _ in range(count)]
-            offset = torch.tensor(alike) - torch.tensor([0, *accumulate(long)][:-1])
-            order = torch.arange(sum(long)) + offset.repeat_interleave(torch.tensor(long))
-            self._order = order.to(bounds.device)
-            self._back = order.argsort().to(bounds.device)
+            lengths = torch.tensor(self.lengths)
+            order = lengths.repeat_interleave(lengths).argsort(stable=True)
+            self._order, self._back = (one.to(bounds.device) for one in (order, order.argsort()))
 
     def each(self, query: Tensor, key: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The sequences' own queries and Keys of [1, H, n, d], one after another."""
         yield from zip(query.split(self.lengths, 2), key.split(self.lengths, 2), strict=True)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, full: Attention) -> Tensor:
-        """Attention in which every sequence attends only to itself.
-
-        Args:
-            query: [1, H, n, d].
-            key: the same.
-            value: the same.
-            full: plain attention of [S, H, L, d] over themselves: [S, L, H, d].
-
-        Returns:
-            [1, n, H, d].
-        """
+        """Attention in which every sequence attends only to itself: query, key, value [1, H, n, d]
+        to [1, n, H, d]; full: plain attention of [S, H, L, d] over themselves, [S, L, H, d]."""
         states = [query, key, value]
         if self._order is not None:
             states = [part.index_select(2, self._order) for part in states]

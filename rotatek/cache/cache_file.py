@@ -44,17 +44,12 @@ OWN: Final = "own"
 
 
 @contextmanager
-def same_version(*more: type[Exception]) -> Iterator[None]:
-    """Turn errors that a valid file of this version cannot cause into a version error.
-
-    Raises:
-        CacheFileVersion: in place of Python's errors, and of `more`.
-    """
-    plain = (ValueError, LookupError, TypeError, AttributeError, NameError, RecursionError)
-    wrong: tuple[type[Exception], ...] = (*plain, *more)
+def same_version() -> Iterator[None]:
+    """Turn Python's errors, which a valid file of this version cannot cause, into a version error,
+    `CacheFileVersion`."""
     try:
         yield
-    except wrong as error:
+    except (ValueError, LookupError, TypeError, AttributeError, NameError, RecursionError) as error:
         raise errors.CacheFileVersion from error
 
 
@@ -145,26 +140,9 @@ def read(
     notes: type = dict,
     owner: str | None = None,
 ) -> dict[str, Any]:
-    """Read a file back, after checking all of it.
-
-    Args:
-        path: of a file that a `Draft` wrote.
-        model: the model that continues from it.
-        device: of the tensors. Those of stores share memory, and are not written to.
-        notes: a dataclass that may be in the content, beside stores.
-        owner: the model's `identity`, where it is known already.
-
-    Returns:
-        the content that was written.
-
-    Raises:
-        CompressorMissing: without zstandard.
-        FileUnreadable: where there is no such file.
-        CacheFileForeign: for a file of something else.
-        CacheFileVersion: for one of another version.
-        CacheFileDamaged: for one that was changed after it was written.
-        CacheOfAnotherModel: for one that another model filled.
-    """
+    """The content of a file that a `Draft` wrote, after checking all of it. Tensors of stores share
+    memory, and are not written to. Arguments and refusals are those of `RotateKCache.load`; notes:
+    a dataclass that may be in the content, beside stores."""
     rows, head = _unpacked(path)
     with same_version():
         if head["version"] != VERSION:
@@ -177,7 +155,7 @@ def read(
 
 
 def _unpacked(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The rows of numbers of a file, and what its metadata says; refusals as of `read`."""
+    """The rows of numbers of a file, and what its metadata says."""
     library = coder()
     try:
         data = Path(path).read_bytes()
@@ -210,11 +188,7 @@ def _tensor(row: Tensor, name: str, start: int, shape: list[int]) -> Tensor:
 
 
 def coder() -> Any:
-    """The library that packs files.
-
-    Raises:
-        CompressorMissing: where it is not installed.
-    """
+    """The library that packs files, or `CompressorMissing`."""
     try:
         return importlib.import_module("zstandard")
     except ImportError as error:
@@ -222,10 +196,8 @@ def coder() -> Any:
 
 
 def identity(model: PreTrainedModel) -> str:
-    """A fingerprint of a model: its class, configuration and type, and a sample of weights.
-
-    Names and paths do not count, so that a model may be moved.
-    """
+    """A fingerprint of a model: its class, configuration and type, and a sample of weights; not its
+    name and path, so that it may be moved."""
     stable = json.loads(
         json.dumps(model.config.to_dict(), default=str),
         object_hook=lambda one: {name: one[name] for name in one if name not in UNSTABLE},
@@ -244,11 +216,7 @@ def identity(model: PreTrainedModel) -> str:
 
 def _as_tree(content: Any) -> tuple[Any, list[tuple[Tensor, str]]]:
     """Plain values for JSON, and the tensors by their numbers in them, the same one once, each with
-    its use.
-
-    Raises:
-        CacheNotStorable: for content that a `Draft` does not take.
-    """
+    its use."""
     numbers: dict[tuple, int] = {}  # by what is equal for the same tensor in the same use
     found: list[tuple[Tensor, str]] = []
 
@@ -279,11 +247,7 @@ def _as_tree(content: Any) -> tuple[Any, list[tuple[Tensor, str]]]:
 
 
 def _from_tree(told: Any, tensors: Sequence[Tensor], notes: type) -> dict[str, Any]:
-    """The inverse of `_as_tree`; arguments as of `read`.
-
-    Raises:
-        ValueError, LookupError, TypeError: for a tree of another version or hand.
-    """
+    """The inverse of `_as_tree`, which raises Python's errors for a tree of another hand."""
     kinds = _kinds(Store, notes)
     plain: dict[str, Callable] = {"tensor": tensors.__getitem__, "dtype": _dtype_of, "tuple": tuple}
     planes: list[tuple[Planes, int]] = []
@@ -327,11 +291,7 @@ def _name_of(kind: torch.dtype) -> str:
 
 
 def _dtype_of(name: str) -> torch.dtype:
-    """The inverse of `_name_of`.
-
-    Raises:
-        AttributeError, ValueError: where there is no such type.
-    """
+    """The inverse of `_name_of`."""
     kind = getattr(torch, name)
     if not isinstance(kind, torch.dtype):
         raise ValueError(f"{name} is no type of numbers")

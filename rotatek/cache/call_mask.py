@@ -36,11 +36,7 @@ _WINDOW: Final = (
 
 
 def check_prompt(plan: TokenPlan, mask: Any) -> None:
-    """Refuse the mask of a prompt that is not the plan's.
-
-    Raises:
-        ModeUnsupported: for another one, or for one of another form.
-    """
+    """Refuse the mask of a prompt that is not the plan's, or of another form."""
     if mask is None:
         same = bool(plan.prompt.valid.all())
     elif not isinstance(mask, Tensor) or mask.dim() != 2:
@@ -55,20 +51,15 @@ def check_prompt(plan: TokenPlan, mask: Any) -> None:
 def check_further(
     layers: Sequence[PrefillLayer], columns: Tensor, mask: Any, tokens: int | None
 ) -> tuple[Tensor, Tensor] | None:
-    """Read the mask of a call behind the prompt; text that it hides is forgotten.
+    """Read the mask of a call of T `tokens` behind the prompt; text that it hides is forgotten.
 
     Args:
         layers: filled ones.
         columns: [B, n] int8, the kinds of all columns so far.
-        mask: of the call.
-        tokens: of the call, T, if known.
 
     Returns:
         None where the mask hides nothing new; or the kinds of all columns [B, n + T], and which of
-        the new tokens are real, [B, T] bool.
-
-    Raises:
-        ModeUnsupported: for a mask that cannot be honoured.
+        the new tokens are real, [B, T] bool. Masks that cannot be honoured are refused.
     """
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         raise ModeUnsupported(_FORM)

@@ -42,30 +42,18 @@ class CompressedLayer(CacheLayerMixin):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Run one attention call over this layer's own Keys and Values.
+        """One attention call of `module` over this layer's own Keys and Values, [B, T, Hq, d].
 
-        Args:
-            module: the attention module that calls.
-            query: [B, Hq, T, d].
-            key: [B, Hkv, n, d], what the cache's `update` returned.
-            value: [B, Hkv, n, d].
-            full: runs plain attention over these three.
-
-        Returns:
-            [B, T, Hq, d].
+        query [B, Hq, T, d]; key and value [B, Hkv, n, d], what `update` returned; full: runs plain
+        attention over these three.
         """
 
     @abstractmethod
     def lend(self, module: nn.Module, query: Tensor, full: Callable) -> Tensor:
-        """Run a later decoder layer's attention call over these Keys and Values.
+        """The same of a later decoder layer's `module`, which has no cache of its own.
 
-        Args:
-            module: the attention module that calls, which has no cache.
-            query: [B, Hq, T, d], of all rows of this forward pass, or of the last ones.
-            full: runs plain attention over what this pass has brought.
-
-        Returns:
-            [B, T, Hq, d].
+        query: of all rows of this forward pass, or of the last ones; full: runs plain attention
+        over what this pass has brought.
         """
 
     def get_seq_length(self) -> int:

@@ -23,17 +23,10 @@ _HELD: Final[WeakKeyDictionary[nn.Module, tuple[Roots | None, Any]]] = WeakKeyDi
 
 
 def output_metric(module: nn.Module, key: Tensor) -> Roots | None:
-    """An attention module's metric and its inverse, computed when first asked for.
-
-    They are computed again where the weights have moved or changed since. Changes that PyTorch does
-    not count (through `.data`) are not seen: S is then a little off, and still has its inverse.
-
-    Args:
-        module: the attention module, with its output projection `o_proj`.
-        key: [B, Hkv, n, d], for its shape alone.
-
-    Returns:
-        S and S^-1, [Hkv, d, d] each; None for a quantised W_o whose weights cannot be read.
+    """S and S^-1 of an attention module, [Hkv, d, d] each, computed when first asked for and where
+    the weights of its `o_proj` have moved or changed since; None for a quantised one whose weights
+    cannot be read. Changes that PyTorch does not count (through `.data`) are not seen: S is then a
+    little off, and still has its inverse. key: [B, Hkv, n, d], for its shape alone.
     """
     projection: Any = getattr(module, "o_proj", None)
     weight = getattr(projection, "weight", None)

@@ -15,12 +15,12 @@ from kernels.dispatch import attend
 from kernels.reference import Text, Visual
 from rotatek.bridge.attention import over_root, tag
 from rotatek.bridge.layers import lends, window_of
-from rotatek.bridge.row_layout import TEXT_STEP, Rows
+from rotatek.bridge.row_layout import NOWHERE, TEXT_STEP, Rows
 from rotatek.bridge.scope import SCOPE
 from rotatek.cache.layer import CompressedLayer
 from rotatek.cache.measures import Stopwatch
 from rotatek.cache.output_metric import output_metric
-from rotatek.cache.sliding_window import NOWHERE, WindowPositions
+from rotatek.cache.sliding_window import WindowPositions
 from rotatek.cache.text_buffer import TextBuffer, take_tokens
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.methods.channels.base import ChannelMethod, LayerStates, Store
@@ -39,10 +39,8 @@ class Recorder(Protocol):
 class PrefillCompressor:
     """The compression of one cache's layers, and those that wait for it.
 
-    unfinished: some layers are taken, and more may come.
-
-    The logits of a prompt need no compressed layer, so what waits behind its pass is compressed
-    when a store is first read, or by `finish`.
+    The logits of a prompt need no compressed layer, so what waits behind its pass is compressed by
+    `finish`. unfinished: some layers are taken, and more may come.
     """
 
     method: ChannelMethod
@@ -56,13 +54,8 @@ class PrefillCompressor:
     guard: Any = field(default_factory=threading.RLock)  # forks may be made in several threads
 
     def take(self, layer: "PrefillLayer", states: LayerStates, seen: LayerStates) -> None:
-        """Compress one layer's visual tokens, now or with later ones.
-
-        Args:
-            layer: where they are stored.
-            states: all of them.
-            seen: those inside the layer's window, or `states`.
-        """
+        """Compress a layer's visual tokens, now or with later ones; seen: those of `states` inside
+        its window, or `states`."""
         if self.recorder is not None:
             self.recorder.record(states)
         if self.pruner is not None and self.pruner.stage == "cache" and seen is states:
@@ -109,15 +102,7 @@ class PrefillCompressor:
 
 class PrefillLayer(CompressedLayer):
     """A cache layer that runs its own attention: full at prefill, which fills it, and compressed
-    afterwards.
-
-    Args:
-        index: from 0, among those with Keys.
-        plan: of the prompt.
-        filling: of its cache.
-
-    Attributes:
-        store: its visual tokens, when `filling` has compressed them.
+    afterwards. store: its visual tokens, when `filling`, its cache's, has compressed them.
     """
 
     def __init__(self, index: int, plan: TokenPlan, filling: PrefillCompressor) -> None:
@@ -138,10 +123,7 @@ class PrefillLayer(CompressedLayer):
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
-        """Full attention that fills layers at prefill, compressed attention afterwards.
-
-        Args and result are those of `CompressedLayer.attend`.
-        """
+        """Full attention at prefill, which fills the layer; compressed attention afterwards."""
         scale = getattr(module, "scaling", query.shape[-1] ** -0.5)
         self.first, self.each = self.text is None, []
         if self.text is None:
@@ -206,23 +188,18 @@ class PrefillLayer(CompressedLayer):
         out: Tensor,
         states: LayerStates | None = None,
     ) -> LayerStates | None:
-        """Store the states of an attention call over a prompt.
-
-        Args:
-            module: that calls, whose output projection some methods weigh Values by.
-            query: [B, Hq, L', d].
-            key: [B, Hkv, L', d].
-            value: [B, Hkv, L', d].
-            out: [B, L', Hq, d], the call's result.
-            states: the visual ones, where another cache has gathered them.
+        """Store the states of an attention call over a prompt; out: [B, L', Hq, d], its result;
+        states: the visual ones, where another cache has gathered them.
 
         Returns:
             The visual states; None where the layer reads no visual token.
         """
-        visual, text, window = (rows.to(key.device) for rows in self.plan.rows())
+        device = key.device
+        visual, text, window = (rows.to(device) for rows in self.plan.rows())
         width, order = window_of(module), None
         if width is not None:
-            text, order, self.span = self.plan.window_view(width).to(key.device)
+            text, order, span = self.plan.window_view(width)
+            text, order, self.span = text.to(device), order.to(device), span.to(device)
         rows = text.padded(TEXT_STEP)
         said = Text(rows.gather(key), rows.gather(value), rows.lengths)
         self.text = TextBuffer(said.keys, said.values, rows.lengths, rows.ragged, rows.longest)
@@ -230,7 +207,7 @@ class PrefillLayer(CompressedLayer):
             return None
         read = self.plan.read_text()
         if read is not None:
-            read = read.to(key.device)
+            read = read.to(device)
             said = Text(read.gather(key), read.gather(value), read.lengths)
         if states is None:
             states = LayerStates(
@@ -267,8 +244,8 @@ class PrefillLayer(CompressedLayer):
         return {"logical": self.logical, "store": store, "text": text, "span": span}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer, whose text is still to be copied; state: of `state`. Tensors of
-        the store are shared, which a selection of samples replaces."""
+        """Become a filled layer, whose text is still to be copied. Tensors of the store are shared,
+        which a selection of samples replaces."""
         self.logical, self.store = state["logical"], copy(state["store"])
         self.text, span = TextBuffer.of(state["text"]), state.get("span")
         self.span = None if span is None else WindowPositions(**span)
@@ -278,11 +255,13 @@ class PrefillLayer(CompressedLayer):
         if self.store is not None:
             yield from self.store.tensors()
         if self.text is not None:
-            yield from (("text", tensor) for tensor in self.text.tensors())
+            yield "text", self.text.keys
+            yield "text", self.text.values
             yield "lengths", self.text.lengths
             yield from (("lengths", tensor) for tensor in self.text.tables or ())
-        if self.span is not None:
-            yield from (("lengths", tensor) for tensor in self.span.tensors())
+        if self.span is not None:  # its tables are the text's, if it follows them
+            span = self.span.text, self.span.visual, self.span.count
+            yield from (("lengths", tensor) for tensor in span)
 
     def follow(self, tokens: int) -> None:
         """Let the window move with the text from here on, if `tokens` more would outgrow it."""
@@ -311,12 +290,8 @@ class PrefillLayer(CompressedLayer):
         self.span = None if self.span is None else self.span.changed(how)
 
     def forget(self, lost: Tensor, slots: Tensor) -> None:
-        """Give up text inside any window.
-
-        Args:
-            lost: [B, n] bool, which of all columns go.
-            slots: [B, n] the text slot of each of them.
-        """
+        """Give up text inside any window: the columns `lost` [B, n] bool, in the text's `slots`
+        [B, n]."""
         assert self.text is not None
         M, device = self.text.keys.shape[2], self.text.keys.device
         places = torch.where(lost, slots, M).to(device)
@@ -341,10 +316,6 @@ class PrefillLayer(CompressedLayer):
             places = (span.count[:, None] + order).int()
             places = pad(span.text, (0, 1)).scatter(1, slots, places)[:, :M]
             self.span = replace(span, text=places, count=span.count + real.shape[1])
-
-    def reset(self) -> None:
-        """Forget everything; the layer can take a new prefill."""
-        self.logical, self.store, self.text, self.span = 0, None, None, None
 
 
 def _measured(module: Any, window: Rows, out: Tensor) -> dict[str, Any]:

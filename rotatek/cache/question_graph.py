@@ -49,8 +49,8 @@ def padded(rows: int, tokens: int) -> tuple[int, int] | None:
 
 @dataclass(eq=False)
 class _Slots:
-    """Where a graph leaves an attention call's input, and the next one finds its output; layers
-    share them. query [B, Hq, T, d]; key, value [B, Hkv, T, d]; out [B, T, Hq, d]."""
+    """Where a graph leaves an attention call's input, and the next one finds its output: query
+    [B, Hq, T, d]; key, value [B, Hkv, T, d]; out [B, T, Hq, d]. Layers share them."""
 
     query: Tensor
     key: Tensor
@@ -93,15 +93,9 @@ class _Layer(CompressedLayer):
 class _Chain:
     """The graphs of one model for questions of one padded shape, and what they read and write.
 
-    Runs the pass twice before it captures it: for lazy initialisation, and to see that it depends
-    on the cache's length nowhere but in its positions. Nothing of one that fails is left behind.
-
-    Args:
-        model: that has no layers with states or with Keys of other layers.
-        shape: of `padded`.
-        ids: [B, T] of a first question.
-        positions: [..., B, T].
-        memory: of the graphs, which no other thread's replay uses meanwhile.
+    Runs the pass of a first question twice before it captures it: for lazy initialisation, and to
+    see that it depends on the cache's length nowhere but in its positions. No other thread replays
+    in `memory` meanwhile, and nothing of a chain that fails is left behind.
     """
 
     def __init__(
@@ -223,10 +217,7 @@ def _unasked(*_: Tensor) -> Tensor:
 class QuestionGraphs:
     """The chains of one model. They are made when first needed, each for questions of one padded
     shape, and made anew where the model's weights, modules or hooks have changed. The least
-    recently used ones go where there are more than `KEPT`.
-
-    Attributes:
-        bytes: of the device's memory that the chains hold.
+    recently used ones go where there are more than `KEPT`. bytes: that they hold of the device's.
     """
 
     def __init__(self) -> None:
@@ -243,12 +234,10 @@ class QuestionGraphs:
     def ask(
         self, model: PreTrainedModel, ids: Tensor, positions: Tensor, cache: Any
     ) -> Tensor | None:
-        """Read a question into a filled cache by replaying the graphs.
-
-        One thread at a time: another one waits until the device has worked this question off.
+        """Read a question into a filled cache by replaying the graphs, one thread at a time.
 
         Args:
-            model: transformers' own, with a cache of ours.
+            model: transformers' own.
             ids: [B, T] text.
             positions: [B, T] or [axes, B, T].
             cache: grows by T tokens.

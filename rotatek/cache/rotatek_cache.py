@@ -143,9 +143,8 @@ class RotateKCache(AttendingCache):
             return forward(*args, **kwargs)
         kind = self._replayable(kwargs) if may_replay and not args else None
         if kind is None:
-            if self._steps.holding:  # the text grows again
-                self._steps.forget()
-                self.make_growing()
+            self._steps.forget()
+            self.make_growing()
             return forward(*args, **kwargs)
         try:
             return self._steps.step(kind, forward, self, kwargs)
@@ -208,11 +207,7 @@ class RotateKCache(AttendingCache):
             raise another_prompt()
 
     def _filler(self) -> PreTrainedModel:
-        """The model that has filled this cache.
-
-        Raises:
-            CacheNotStorable: where none has, or it is gone.
-        """
+        """The model that has filled this cache, which is complete then; or `CacheNotStorable`."""
         model = self._model()
         if model is None:
             raise CacheNotStorable(
@@ -251,7 +246,7 @@ class RotateKCache(AttendingCache):
         super()._select(how)
 
     def _check_gradients(self) -> None:
-        """Refuse a step with gradients where PyTorch would, in words of its own."""
+        """Refuse a step with gradients where PyTorch would, in other words."""
         visual = key_layers(self)[-1].visual()
         packed = isinstance(visual, Packed) and visual.keys.data.device.type == "cpu"
         if packed or any(t.is_inference() for _, t in self.tensors()):
@@ -269,8 +264,7 @@ class RotateKCache(AttendingCache):
 
     @property
     def only_grows(self) -> bool:
-        """Whether it is filled, has no states or windows, no graph writes to its text, and its
-        `graph` is on."""
+        """Whether it is filled, has no states or windows, and no graph writes to its text."""
         return (
             self.graph
             and not state_layers(self)
@@ -312,16 +306,13 @@ class RotateKCache(AttendingCache):
         device = given["input_ids"].device
         return kind if all(la.text.keys.device == device for la in key_layers(self)) else None
 
-    def save(
-        self, path: str | os.PathLike[str], notes: Any = None, *, owner: str | None = None
-    ) -> int:
+    def save(self, path: str | os.PathLike[str], notes: Any = None) -> int:
         """Write the filled cache to a file, compressed without loss. It is complete, or not there.
 
         Args:
             path: of the file; an existing one is replaced when the new one is complete.
             notes: plain values and tensors to store with it, as a mapping or a dataclass; `load`
                 returns them as the cache's `notes`.
-            owner: the model's `cache_file.identity`, where it is known already.
 
         Returns:
             the file's bytes.
@@ -332,12 +323,11 @@ class RotateKCache(AttendingCache):
             CompressorMissing: without the package zstandard.
             CacheFileUnwritable: where the file cannot be written.
         """
-        return self.draft(notes, owner=owner).write(path)
+        return self.draft(notes).write(path)
 
     def draft(self, notes: Any = None, *, owner: str | None = None) -> cache_file.Draft:
-        """All that `save` would write, copied now: any thread can write it, and needs no device.
-        Arguments and refusals as of `save`.
-        """
+        """All that `save` would write, copied now: any thread may write it, without the device.
+        owner: the model's `cache_file.identity`, where it is known already."""
         model = self._filler()
         content = {
             "settings": self.settings.without_paths().as_dict(),
@@ -403,10 +393,7 @@ class RotateKCache(AttendingCache):
 
     def fork(self, tokens: int = 0) -> "RotateKCache":
         """A copy that continues from here: it shares the stored visual tokens, which no step
-        writes to, and copies text and states.
-
-        Args:
-            tokens: that it will read: its text has capacity for them at once.
+        writes to, and copies text and states; tokens: that its text gets room for at once.
 
         Raises:
             CacheNotStorable: where no prefill has run, or the model is gone.
@@ -421,8 +408,7 @@ class RotateKCache(AttendingCache):
         return cache
 
     def _go_on_from(self, states: Iterable[Mapping[str, Any]], tokens: int = 0) -> None:
-        """Become filled: by each layer's `state`, whose text is copied, with capacity for `tokens`
-        more."""
+        """Become filled, by each layer's `state`; texts are copied, with room for `tokens` more."""
         layers = key_layers(self)
         for layer, state in zip(layers, states, strict=True):
             layer.restore(state)
@@ -439,7 +425,7 @@ class RotateKCache(AttendingCache):
         )
 
     def make_growing(self) -> None:
-        """Let the text grow again after `reserve`: no graph writes to it any more."""
+        """No graph writes to the text any more, which grows again."""
         for layer in key_layers(self):
             layer.text.static = False
 
@@ -452,21 +438,20 @@ class RotateKCache(AttendingCache):
             yield from (("state", tensor) for tensor in tensors_of(layer))
 
     def marks(self) -> Iterator[Tensor]:
-        """Which tokens of its prompts are visual, padding or kept: two or three bytes a token. An
-        empty cache has them for `reset` alone, and counts none."""
+        """Which tokens of its prompt are visual, padding or kept: two or three bytes a token. An
+        empty cache counts none."""
         if any(layer.text is not None for layer in key_layers(self)):
             yield from self.plan.tensors()
             yield from () if self._columns is None else (self._columns,)
 
     def shared(self) -> Iterator[Tensor]:
-        """What the cache reads with all others of its model and none holds: the output metrics of
-        the model."""
+        """The output metrics of its model, which all its caches read and none holds."""
         model = self._model()
         if model is not None and self.settings.channels.times_smaller is not None:
             yield from held_metrics(model)
 
     def bytes(self) -> ByteCount:
-        """Live bytes by kind, and their total; separately those of what is `shared`."""
+        """Live bytes by kind, and apart from their total those of what is `shared`."""
         marks = (("lengths", mark) for mark in self.marks())
         count = count_bytes([*self.tensors(), *marks])
         count.shared = storage_bytes(self.shared())
@@ -477,13 +462,13 @@ class RotateKCache(AttendingCache):
         self._steps.forget()
         self._columns = self._whole = None
         for layer in key_layers(self):
-            layer.reset()
+            layer.logical, layer.store, layer.text, layer.span = 0, None, None, None
         self.filling.forget()
         forget_states(self)
 
 
 def _refuse_shards(model: PreTrainedModel, settings: Settings) -> None:
-    """Refuse what tensor parallel ranks, which see heads of their own alone, would choose apart."""
+    """Refuse what tensor parallel ranks would choose apart."""
     if (getattr(model, "tp_size", None) or 1) < 2:
         return
     pruner = settings.pruning

@@ -1,23 +1,20 @@
 """The tokens inside a layer's sliding window: their indices, and which one leaves next.
 
-A query with index p attends to the indices above p - W. Each new token pushes one out of the
-window. A text token's slot is reused; visual tokens are stored newest first, so dropping one
-shortens the list by one. So the tokens inside the window are always the first slots of both lists,
-kernels need no window, and a layer's text never takes more than W slots.
+A query with index p attends to the indices above p - W. Each new token pushes one out. A text
+token's slot is reused; visual tokens are stored newest first, so the list gets shorter by one. So
+the tokens inside the window are always the first slots of both lists, and kernels need no window.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rotatek.bridge.row_layout import Rows
-
-NOWHERE: Final = 2**30  # an index that no query reaches
+from rotatek.bridge.row_layout import NOWHERE, Rows
 
 
 class WindowSchedule(NamedTuple):
@@ -69,13 +66,11 @@ def _entry(table: Tensor, index: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class WindowPositions:
-    """The indices of a layer's tokens when its text was last put in order.
+    """The indices of a layer's tokens when its text was last put in order, all int32.
 
-    Attributes:
-        width: W, tokens that a query attends to, including its own.
-        text: [B, n] int32 rising, the index of the text token in each slot, then `NOWHERE`.
-        visual: [B, N] int32 falling, the indices of the stored visual tokens, then -1.
-        count: [B] int32 number of tokens at that time.
+    width: W, tokens that a query attends to, its own included; text: [B, n] rising, of the token in
+    each slot, then `NOWHERE`; visual: [B, N] falling, of the stored ones, then -1; count: [B] of
+    all tokens.
     """
 
     width: int
@@ -113,53 +108,20 @@ class WindowPositions:
         parts: Any = {name: change(getattr(self, name)) for name in ("text", "visual", "count")}
         return replace(self, **parts)
 
-    def tensors(self) -> list[Tensor]:
-        """Everything it holds; the tables, if a text follows them, are the text's."""
-        return [self.text, self.visual, self.count]
-
-
-class WindowView(NamedTuple):
-    """The tokens inside a window, for the layers that share it.
-
-    text: their rows in order; visual: rows of visual ones, the newest first; span: of both.
-    """
-
-    text: Rows
-    visual: Rows
-    span: WindowPositions
-
-    def to(self, device: torch.device) -> "WindowView":
+    def to(self, device: torch.device) -> "WindowPositions":
         """The same on another device."""
-        if self.span.count.device == device:
-            return self
-        span = self.span.changed(lambda part: part.to(device))
-        return WindowView(self.text.to(device), self.visual.to(device), span)
+        return self if self.count.device == device else self.changed(lambda part: part.to(device))
+
+
+WindowView = tuple[Rows, Rows, WindowPositions]  # rows of text in order, of visual ones falling
 
 
 def window_view_of(width: int, text: Tensor, visual: Tensor, count: Tensor) -> WindowView:
-    """The tokens inside the window of the next query, or of the one before it.
-
-    Args:
-        width: W.
-        text: [B, n] int32 indices of text tokens, `NOWHERE` for none.
-        visual: [B, N] int32 indices of visual tokens, `NOWHERE` for none.
-        count: [B] number of tokens so far.
-    """
+    """The tokens inside the window of the next query, or of the one before it, by the indices of
+    text tokens [B, n] and of visual tokens [B, N], `NOWHERE` for none; count: [B] tokens so far."""
     last = (count[:, None] - 1 - width).clamp(min=-1)
-    rows = _ordered(text, (text > last) & (text < NOWHERE))
-    newest = _ordered(-visual, (visual > last) & (visual < NOWHERE))
+    rows = Rows.where((text > last) & (text < NOWHERE), text)
+    newest = Rows.where((visual > last) & (visual < NOWHERE), -visual)
     places = text.gather(1, rows.index).masked_fill(~rows.alive, NOWHERE)
     seen = visual.gather(1, newest.index).masked_fill(~newest.alive, -1)
-    return WindowView(rows, newest, WindowPositions(width, places.int(), seen.int(), count.int()))
-
-
-def _ordered(places: Tensor, seen: Tensor) -> Rows:
-    """Rows at which `seen` [B, n] is true, by rising `places` [B, n]."""
-    order = places.masked_fill(~seen, NOWHERE).argsort(dim=1, stable=True)
-    lengths = seen.sum(1, dtype=torch.int32)
-    if seen.shape[1] == 0:
-        return Rows(order, lengths, False, 0)
-    shortest, longest = torch.stack(lengths.aminmax()).tolist()
-    index = order[:, :longest]
-    alive = torch.arange(longest, device=index.device) < lengths[:, None]
-    return Rows(index.masked_fill(~alive, 0), lengths, shortest != longest, longest)
+    return rows, newest, WindowPositions(width, places.int(), seen.int(), count.int())

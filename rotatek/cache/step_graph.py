@@ -40,28 +40,10 @@ def capturable(device: torch.device) -> bool:
     return device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
 
 
-@contextmanager
-def _sampling_allowed(device: torch.device) -> Iterator[None]:
-    """Register a private random state with the capture that begins here: while a graph holds the
-    default one, sampling in any other thread fails."""
-    index = torch.cuda.current_device() if device.index is None else device.index
-    generator = torch.cuda.default_generators[index]
-    shared = generator.graphsafe_get_state()
-    generator.graphsafe_set_state(shared.clone_state())
-    try:
-        yield
-    finally:
-        generator.graphsafe_set_state(shared)
-
-
 class GraphMemory:
-    """A pool for graphs of which one at a time is replayed, and the stream that captures them.
-
-    Whatever a replay computes in it, the replay of another of its graphs may overwrite. Make a new
-    one where every graph of it is gone: PyTorch does not take up a pool that nothing holds.
-
-    Args:
-        device: a GPU.
+    """A pool of a GPU for graphs of which one at a time is replayed, and the stream that captures
+    them. What a replay computes in it, the replay of another one may overwrite. Make a new pool
+    where every graph of it is gone: PyTorch does not take up one that nothing holds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -93,8 +75,15 @@ class GraphMemory:
 
                     def begin() -> torch.cuda.CUDAGraph:
                         graph = torch.cuda.CUDAGraph()
-                        with _sampling_allowed(device):
+                        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+                        # While a graph holds the default random state, sampling in other threads
+                        # fails: a private one is registered.
+                        shared = generator.graphsafe_get_state()
+                        generator.graphsafe_set_state(shared.clone_state())
+                        try:
                             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                        finally:
+                            generator.graphsafe_set_state(shared)
                         return graph
 
                     yield begin
@@ -105,12 +94,8 @@ class GraphMemory:
 
 
 def capture(device: torch.device, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """Record the kernels that `work` launches; none of them runs.
-
-    Args:
-        device: a GPU.
-        work: has run before, so that lazy initialisation is done.
-    """
+    """Record the kernels that `work` launches on a GPU; none of them runs. It has run before, so
+    that lazy initialisation is done."""
     with GraphMemory(device).recording() as begin:
         graph = begin()
         try:
@@ -146,11 +131,6 @@ class StepGraph:
         """The kind of the step that was captured and is replayed from here on."""
         return None if self._graph is None else self._kind
 
-    @property
-    def holding(self) -> bool:
-        """Whether it keeps the text of a cache where it is."""
-        return bool(self._held)
-
     def step(
         self,
         kind: tuple,
@@ -158,14 +138,8 @@ class StepGraph:
         cache: AttendingCache,
         given: dict[str, Any],
     ) -> ModelOutput:
-        """One token a sample: `forward(**given)`, replayed where that is possible.
-
-        Args:
-            kind: the result of `kind_of(given)`, and further values that must be equal.
-            forward: the model's own.
-            cache: the one in `given`, filled.
-            given: the call's arguments.
-        """
+        """One token a sample, `forward(**given)`, replayed where that is possible; kind: the result
+        of `kind_of(given)`, and further values that must be equal."""
         if kind != self._kind or not self._holds(cache):
             self.forget()
             if self.room is not None:
@@ -237,12 +211,9 @@ def _written(cache: AttendingCache) -> list[Tensor]:
 
 
 def kind_of(given: Mapping[str, Any]) -> tuple | None:
-    """A key of calls that one graph can serve; None for calls that no graph can.
-
-    Args:
-        given: arguments of the model's forward pass. Positions have to be among them: a model that
-            works them out takes them from the host's counters, which a graph would freeze.
-    """
+    """A key of calls that one graph can serve, by their arguments; None for calls that no graph
+    can. Positions have to be given: a model that works them out takes them from the host's
+    counters, which a graph would freeze."""
     fed = [given.get(name) for name in _FED]
     mask = given.get("attention_mask")
     if not all(isinstance(one, Tensor) and one.shape[-1] == 1 for one in fed):

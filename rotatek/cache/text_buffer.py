@@ -192,10 +192,6 @@ class TextBuffer:
         values = self.values.masked_fill(~alive[:, None, :, None], 0.0)
         return self.keys, values, torch.where(alive, slots, -1)
 
-    def tensors(self) -> list[Tensor]:
-        """All but the lengths and tables."""
-        return [self.keys, self.values]
-
     def select(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply a batch selection to every tensor."""
         self.keys, self.values = change(self.keys), change(self.values)

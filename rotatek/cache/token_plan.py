@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from rotatek.bridge.row_layout import (
+    NOWHERE,
     WINDOW,
     Layout,
     Narrowing,
@@ -18,7 +19,7 @@ from rotatek.bridge.row_layout import (
     seen_by,
     take_rows,
 )
-from rotatek.cache.sliding_window import NOWHERE, WindowView, window_view_of
+from rotatek.cache.sliding_window import WindowView, window_view_of
 from rotatek.errors import ModelUnsupported, ModeUnsupported, SettingError, UserError
 from rotatek.methods.options import tokens_kept
 from rotatek.methods.tokens.base import Attended, TokenPruner
@@ -132,10 +133,10 @@ class TokenPlan:
         window: int | None = None,
         attends: bool = True,
     ) -> Narrowing | None:
-        """A layer's remaining rows, during prefill only; None where none was dropped.
+        """The remaining rows of layer `layer`, counted from 0 among all of the model, during
+        prefill only; None where none was dropped.
 
         Args:
-            layer: index from 0 among all of the model.
             hidden: [B, L', hidden], the previous layer's output.
             mask: the model's own mask of all rows, where it has one; layers may differ in theirs.
             window: most tokens that a row of this layer attends to, where it has a window.
@@ -170,10 +171,7 @@ class TokenPlan:
         return Narrowing(hidden, source, self._masks[kind])
 
     def borrow(self, lender: int, hidden: Tensor, window: int | None = None) -> Narrowing | None:
-        """The rows of a layer behind all those with a cache, which sees the rows of `lender`.
-
-        Args and result are those of `enter`.
-        """
+        """As `enter`, of a layer behind all those with a cache, which sees the rows of `lender`."""
         if not self._lent:
             return None
         (source, _), (seen, valid) = self._lent[max(self._lent)], self._lent[lender]
@@ -197,14 +195,8 @@ class TokenPlan:
         return hidden
 
     def observe(self, layer: int, query: Tensor, keys: Tensor, scale: float) -> None:
-        """See one layer's prefill attention; choose rows when it is the pruner's turn.
-
-        Args:
-            layer: index from 0 among those that attend.
-            query: [B, Hq, L', d].
-            keys: [B, Hkv, L', d].
-            scale: what scores are multiplied by.
-        """
+        """See one layer's prefill attention, counted from 0 among those that attend; choose rows
+        when it is the pruner's turn. query [B, Hq, L', d]; keys [B, Hkv, L', d]."""
         share = self._stages.get(layer + 1)
         if share is not None and self._layout is not None:
             counts = [tokens_kept(n, share) for n in self._whole]
