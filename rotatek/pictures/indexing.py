@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from PIL import Image
 
 from rotatek import errors
-from rotatek.bridge.attention import StopFlag
 from rotatek.inputs.images import check_header, open_image
 from rotatek.inputs.pdf import PdfFile, is_pdf
 from rotatek.inputs.text_files import one_line
@@ -21,8 +20,6 @@ from rotatek.pictures.pictures import Picture, Pictures, Prepared
 from rotatek.pictures.store import PictureStore
 
 NAMED: Final = frozenset({".png", ".jpg", ".jpeg", ".webp", ".pdf"})
-# What ends an index, whatever the file.
-ENDING: Final = (errors.StorageFull, errors.StoreUnwritable, errors.Stopped)
 AHEAD: Final = 1  # pages that are kept while the model reads the next one
 HEAD: Final = 4096  # bytes that tell a picture from something else
 Item = TypeVar("Item")
@@ -88,21 +85,18 @@ def _belongs(path: Path) -> bool:
     return True
 
 
-def index(
-    pictures: Pictures, files: Sequence[Path], stop: StopFlag | None = None
-) -> Iterator[IndexedPage]:
+def index(pictures: Pictures, files: Sequence[Path]) -> Iterator[IndexedPage]:
     """Read what is new or has changed; pages of a changed file that are in no other are forgotten.
 
     Args:
         pictures: with a folder.
         files: of `files_of`.
-        stop: ends it between two pages once it is set.
 
     Yields:
         every page, also those read before and those that cannot be read.
 
     Raises:
-        StorageFull, StoreUnwritable, Stopped: `ENDING`, once what was read before is said.
+        StorageFull, StoreUnwritable: which end it, whatever the file.
     """
     names, store = list[str | None](), pictures.store  # names: of a file's pages
     assert store is not None
@@ -116,8 +110,10 @@ def index(
             try:
                 picture = complete()
                 page = replace(page, picture=picture, fresh=pictures.counts["read"] > count)
+            except (errors.StorageFull, errors.StoreUnwritable):
+                raise
             except errors.UserError as error:
-                page = _unread(page, error)
+                page = replace(page, error=error.message)
         if page.number == 1:
             names.clear()
         names.append(None if page.picture is None else page.picture.name)
@@ -126,34 +122,20 @@ def index(
             pictures.forget(gone)  # of those that it had before
         return page
 
-    waiting, ended = deque[Future[IndexedPage]](), None
+    waiting = deque[Future[IndexedPage]]()
     ahead = made_ahead(_opened(pictures, store, files))
     with ThreadPoolExecutor(1) as writer, closing(ahead) as opened:
-        try:
-            for found, ready, ends in opened:
-                if stop is not None and stop.is_set():
-                    break
-                page, complete = found, None
-                try:
-                    complete = None if ready is None else pictures.begin(ready, stop)
-                except errors.UserError as error:
-                    page = _unread(page, error)
-                waiting.append(writer.submit(keep, page, complete, ends))
-                while len(waiting) > AHEAD:
-                    yield waiting.popleft().result()
-        except ENDING as error:  # what was read before is kept, and said, first
-            ended = error
+        for page, ready, ends in opened:
+            complete = None
+            try:
+                complete = None if ready is None else pictures.begin(ready)
+            except errors.UserError as error:
+                page = replace(page, error=error.message)
+            waiting.append(writer.submit(keep, page, complete, ends))
+            while len(waiting) > AHEAD:
+                yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-        if ended is not None:
-            raise ended
-
-
-def _unread(page: IndexedPage, error: errors.UserError) -> IndexedPage:
-    """A page that could not be read; what ends an index is raised."""
-    if isinstance(error, ENDING):
-        raise error
-    return replace(page, error=error.message)
 
 
 def made_ahead(items: Generator[Item]) -> Generator[Item]:
@@ -194,7 +176,7 @@ def _opened(
                 else:
                     page = replace(page, picture=made)
             except errors.UserError as error:
-                page = _unread(page, error)
+                page = replace(page, error=error.message)
             yield page, ready, info if number == count else None
 
 

@@ -75,8 +75,7 @@ class PictureStore:
 
     def path(self, name: str) -> Path | None:
         """The file of a page's cache, or None where there is no such page."""
-        facts = self.facts(name)
-        file = None if facts is None else facts.get("file")
+        file = (self.facts(name) or {}).get("file")
         return self.pages / file if isinstance(file, str) else None
 
     def names(self) -> list[str]:
