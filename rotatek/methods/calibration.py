@@ -1,8 +1,8 @@
 """Offline bases: the paper's second mode. Averages the bases of many prefills, once.
 
-Online RotateK computes a basis at every prefill. A calibration file has, per layer and Key head,
-all eigenvectors of the query-weighted covariance averaged over samples (each of trace one, so that
-no picture outweighs another); any k is a slice of them. The rotations of `oscar` are beside them.
+A file has, per layer and Key head, all eigenvectors of the query-weighted covariance averaged over
+samples (each of trace one, so that no picture outweighs another); any k is a slice of them. The
+rotations of `oscar` are beside them.
 """
 
 import os
@@ -26,7 +26,6 @@ class Calibrator:
     samples: int = 0
 
     def record(self, prefill: LayerStates) -> None:
-        """Add one layer of one prefill."""
         keys, layer = prefill.keys, prefill.layer
         _, covariance = rotation.centred_covariance(keys, prefill.lengths)
         sigma = rotation.query_weights(prefill.queries, keys.shape[1], prefill.window_alive)
@@ -39,15 +38,8 @@ class Calibrator:
         self.samples += keys.shape[0] if layer == 0 else 0
 
     def save(self, path: str | os.PathLike[str], model: str) -> None:
-        """Write the eigenvectors, most important first, as float32 safetensors.
-
-        Args:
-            path: of the file.
-            model: its name.
-
-        Raises:
-            CalibrationUnusable: when nothing was recorded.
-        """
+        """Write the eigenvectors, most important first, as float32 safetensors, with the model's
+        name; `CalibrationUnusable` when nothing was recorded."""
         if not self.samples:
             raise CalibrationUnusable("Nothing was calibrated: there was no image to read.")
         means = {layer: total / self.samples for layer, total in self.total.items()}

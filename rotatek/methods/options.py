@@ -1,8 +1,7 @@
 """Methods and their options, which describe themselves; and the registries of methods by name.
 
-A method is a frozen dataclass. Each of its fields is made by `option`, which adds to the default a
-label, a sentence of help, and what may be set. Command-line flags, the page's controls, the API's
-fields, links, and the columns of tables are all made from `options_of(method)`.
+A method is a frozen dataclass, whose fields are made by `option`. Command-line flags, the page's
+controls, the API's fields, links, and the columns of tables are all made from `options_of(method)`.
 """
 
 import logging
@@ -48,7 +47,6 @@ class Option:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The values of a choice."""
         return tuple(value for value, _ in self.choices)
 
     @property
@@ -71,11 +69,8 @@ class Option:
         return "the name of a file"
 
     def read(self, value: Any) -> Any:
-        """`value` as the option holds it: 2 for "2" and "2" for 2, as files and forms mix them.
-
-        Raises:
-            SettingError: for what the option cannot be set to.
-        """
+        """`value` as the option holds it: 2 for "2" and "2" for 2, as files and forms mix them;
+        `SettingError` for what the option cannot be set to."""
         found: Any = None
         if self.kind == "choice":
             found = next((one for one in self.values if _same(one, value)), None)
@@ -195,7 +190,6 @@ class Registry(Mapping[str, type[M]], Generic[M]):
 
     @property
     def default(self) -> type[M]:
-        """The first of ours."""
         return next(iter(self.own.values()))
 
     @cached_property
@@ -229,11 +223,7 @@ class Registry(Mapping[str, type[M]], Generic[M]):
         return len(self.all)
 
     def find(self, name: object) -> type[M]:
-        """The method of that name.
-
-        Raises:
-            SettingError: naming what there is.
-        """
+        """The method of that name; `SettingError` with the names that there are."""
         if isinstance(name, str) and name in self:
             return self[name]
         raise SettingError(self.group.rpartition(".")[2], "one of " + ", ".join(self), name)

@@ -1,10 +1,8 @@
 """The rotation: the centred covariance of the Keys, the weights of the queries, and the bases.
 
-Pure tensors. K: keys [B, Hkv, N, d]; Q_W: window queries [B, Hq, W, d]; sigma: weights [B, Hkv, d];
-C: covariance [B, Hkv, d, d]; R: basis [B, Hkv, d, k]. Everything here is float32 or wider. Bases
-are the top subspace of a covariance, by subspace iteration, all eigenvectors, or the paper's loop.
-Source: RotateK (arXiv 2605.19218), section 3, appendix C and algorithm 1, with the deviations
-stated below.
+K: keys [B, Hkv, N, d]; Q_W: window queries [B, Hq, W, d]; sigma: weights [B, Hkv, d]; C: covariance
+[B, Hkv, d, d]; R: basis [B, Hkv, d, k]. Everything here is float32 or wider. Source: RotateK (arXiv
+2605.19218), section 3, appendix C and algorithm 1, with the deviations stated below.
 """
 
 import os
@@ -147,8 +145,8 @@ def _normalised(covariance: Tensor, dtype: torch.dtype = torch.float64) -> Tenso
     return (covariance + covariance.transpose(-1, -2)).div_(2)
 
 
-def _cholesky_qr(basis: Tensor, shift: float) -> Tensor:
-    """One Cholesky-QR pass in float64; `shift` is relative to the Gram matrix's trace."""
+def _cholesky_qr(basis: Tensor, shift: float = 0.0) -> Tensor:
+    """One pass in float64; `shift` is relative to the Gram matrix's trace."""
     gram = basis.transpose(-1, -2) @ basis
     ridge = shift * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
     eye = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
@@ -173,11 +171,11 @@ def subspace_basis(covariance: Tensor, k: int) -> Tensor:
     basis = start.expand(*covariance.shape[:-2], d, k)
     for _ in range(ITERATIONS):
         basis = _cholesky_qr(operator @ basis, shift=1e-15)
-    basis = _cholesky_qr(_cholesky_qr(basis, shift=0.0), shift=0.0)
+    basis = _cholesky_qr(_cholesky_qr(basis))
     power = torch.linalg.matrix_power(operator, 8)
     eye = torch.eye(k, dtype=torch.float64, device=covariance.device)
     for _ in range(2):
-        trial = _cholesky_qr(_cholesky_qr(power @ basis, shift=0.0), shift=0.0)
+        trial = _cholesky_qr(_cholesky_qr(power @ basis))
         slip = (trial.mT @ trial - eye).abs().amax((-1, -2))
         new, old = (((operator @ each) * each).sum((-1, -2)) for each in (trial, basis))
         better = (slip < 1e-9) & (new > old)  # NaN never is
@@ -188,11 +186,9 @@ def subspace_basis(covariance: Tensor, k: int) -> Tensor:
 def full_basis(
     covariance: Tensor, sigma: Tensor | None = None, dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor]:
-    """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d].
-
-    Of (sigma sigma^T) * C where sigma is given; dtype: to compute in.
-    On the CPU, whatever the device: torch gives a GPU matrix after matrix, each slower than here.
-    """
+    """All eigenvectors [..., d, d] by falling eigenvalue, and the eigenvalues [..., d], of C or of
+    (sigma sigma^T) * C, computed in `dtype`. On the CPU, whatever the device: torch gives a GPU
+    matrix after matrix, each slower than here."""
     covariance = weighted(covariance, sigma)
     values, vectors = _eigh(_normalised(covariance, dtype).cpu())
     values, vectors = values.to(covariance.device), vectors.to(covariance.device)
@@ -291,11 +287,8 @@ def printed_basis(covariance: Tensor, k: int) -> Tensor:
 
 
 def load_bases(path: str | os.PathLike[str], layers: int, kind: str = "layer") -> list[Tensor]:
-    """Eigenvectors [Hkv, d, d] of each layer; with `kind` "oscar", rotations [2, d, d].
-
-    Raises:
-        CalibrationUnusable: if the file is missing, damaged, or of another number of layers.
-    """
+    """Eigenvectors [Hkv, d, d] of each layer, or with `kind` "oscar", rotations [2, d, d];
+    `CalibrationUnusable` if the file is missing, damaged, or of another number of layers."""
     try:
         with safe_open(Path(path), "pt") as file:
             if sum(name.startswith(f"{kind}.") for name in file.keys()) != layers:  # noqa: SIM118

@@ -84,11 +84,8 @@ class Settings:
 
     @classmethod
     def of(cls, /, **given: Any) -> "Settings":
-        """Settings by flat names: `tokens`, `channels`, and the options of the methods they name.
-
-        Raises:
-            SettingError: as `from_dict`, and for an option that another one given here replaces.
-        """
+        """Settings by flat names, `tokens`, `channels`, and the options of the methods they name:
+        as `from_dict`, which refuses an option that another one given here replaces."""
         return cls.from_dict(given, cls())
 
     @classmethod
@@ -218,18 +215,13 @@ def reducers() -> list[type[ChannelMethod]]:
 
 def matched(chosen: Settings, **options: Any) -> dict[str, Settings]:
     """The uncompressed model, dropped tokens alone, and every channel method, at the nominal share
-    of the visual cache that `chosen` keeps.
+    of the visual cache that `chosen` keeps: by short names, "baseline", "fastv only", "rotatek",
+    "spark", "think".
 
     Every method keeps the chosen share of the Key channels (a quarter where the settings keep all,
     or more where even that would be too few), and the token share follows from the budget;
-    the chosen method keeps its own settings.
-
-    Args:
-        chosen: what sets the budget.
-        options: flat options for the methods that have them, e.g. `recovery="mean"`.
-
-    Returns:
-        settings by short names: "baseline", "fastv only", "rotatek", "spark", "think".
+    the chosen method keeps its own settings. Flat options, e.g. `recovery="mean"`, are for the
+    methods that have them.
     """
     budget = chosen.nominal_kv
     pruner = chosen.tokens if chosen.prunes_tokens else pruners()[0]()

@@ -126,6 +126,16 @@ class MomentStats(NamedTuple):
         dense = into.dim() == self.covariance.dim()
         return into @ self.covariance @ into if dense else rotation.weighted(self.covariance, into)
 
+    def turned(self, basis: Tensor) -> tuple[Tensor, Tensor]:
+        """What turns states to the coordinates of orthonormal columns [..., d, c] in the metric, of
+        the same shape, and back, [..., c, d]."""
+        if self.metric is None:
+            return basis, basis.mT
+        into, back = self.metric
+        if into.dim() == basis.dim():
+            return into @ basis, basis.mT @ back
+        return into[..., None] * basis, basis.mT * back[..., None, :]
+
 
 class BitBases(NamedTuple):
     """The rotated channels of both sides, Keys first, c of them by falling energy."""
@@ -180,7 +190,6 @@ def measured(layers: LayerGroup, weighting: str) -> Measured:
 
 
 def _moments(layers: LayerGroup) -> tuple[Tensor, MomentStats, MomentStats]:
-    """Shares, and both sides by the logits' metric."""
     of, metric = layers.of, None
     known = [part.value_metric for part in layers.parts if part.value_metric is not None]
     if known:  # S of the output projections and its inverse, [n, Hkv, d, d]
@@ -217,17 +226,6 @@ def _joined_text(texts: Sequence[Text]) -> Text | None:
     return Text(keys, values, joined(lengths, 0) if lengths else None)
 
 
-def turned(basis: Tensor, metric: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """What turns states to the coordinates of orthonormal columns [..., d, c] in a metric, of the
-    same shape, and back, [..., c, d]; metric: of `MomentStats`."""
-    if metric is None:
-        return basis, basis.mT
-    into, back = metric
-    if into.dim() == basis.dim():
-        return into @ basis, basis.mT @ back
-    return into[..., None] * basis, basis.mT * back[..., None, :]
-
-
 def find_axes(sides: Sequence[MomentStats], capped: bool) -> BitBases:
     """The axes of Keys and Values, all from one solve; capped: no more than `CAP` of a head."""
     d = sides[0].mean.shape[-1]
@@ -235,7 +233,7 @@ def find_axes(sides: Sequence[MomentStats], capped: bool) -> BitBases:
     every = torch.cat([side.in_metric.flatten(0, 1) for side in sides])
     found = rotation.ordered_basis(every, columns)
     basis, variance = (part.unflatten(0, (2, *sides[0].rate.shape)) for part in found)
-    turns = [turned(one, side.metric) for one, side in zip(basis, sides, strict=True)]
+    turns = [side.turned(one) for one, side in zip(basis, sides, strict=True)]
     rows = torch.stack([back for _, back in turns])
     if rows.device.type == "cpu":  # a seventh of the time there, and one launch more elsewhere
         largest = rows.abs().amax(-1)
@@ -275,11 +273,9 @@ def compressed(layers: Sequence[LayerStates], smaller: float, weighting: str) ->
 
 
 def _allotted(groups: Sequence[Measured], axes: Sequence[BitBases], smaller: float) -> list[Tensor]:
-    """Channels of each group with a digit of each level, [2 n, Hkv, 4] int32, on one device.
-
-    Every prompt has the bytes that it would have alone: it is not charged for tokens that fill it
-    up, nor for a layer in which a window leaves it none.
-    """
+    """Channels of each group with a digit of each level, [2 n, Hkv, 4] int32, on one device. Every
+    prompt has the bytes that it would have alone: it is not charged for tokens that fill it up, nor
+    for a layer in which a window leaves it none."""
     device = groups[0].shares.device
     claims, whole, fixed = [], list[Tensor](), list[Tensor]()
     for group, found in zip(groups, axes, strict=True):
