@@ -132,6 +132,7 @@ def test_a_norm_behind_the_output_undoes_its_scale(picture: Picture) -> None:
         embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120), "what?", 4)))
         cache = RotateKCache(vlm.model, embedded.inputs(), Settings.of(smaller=4))
         prefill(vlm, embedded, cache)
+        cache.filling.finish()
         return [held(layer.store) for layer in cache.layers]
 
     vlm = tiny_gemma3()
