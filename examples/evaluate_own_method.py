@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rotatek import BASELINE, ChannelMethod, RotateK, Settings, ThinK, load
-from rotatek.evaluation.report import markdown
+from rotatek.evaluation.report import markdown, rows
 from rotatek.evaluation.run import Run, engine_for
 from rotatek.evaluation.suite import Suite
 from rotatek.evaluation.tables import UNCOMPRESSED
@@ -50,7 +50,7 @@ def main(folder: str | None = None, out: str | None = None) -> None:
     run = Run(engine_for(load("pocket", "cpu"), suite), suite, settings, path)
     for _ in run.answer(run.missing()):
         pass
-    print(markdown(path))
+    print(markdown(rows(path)))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ def write_report(path: Path) -> None:
     """Write `report.md` and `figure.svg` beside a file of answers, and print the tables."""
     from rotatek.evaluation.report import figure, markdown, rows  # noqa: PLC0415
 
-    text, records = markdown(path), rows(path)
+    records = rows(path)
+    text = markdown(records)
     path.parent.mkdir(parents=True, exist_ok=True)
     (path.parent / "report.md").write_text(text, encoding="utf-8")
     (path.parent / "figure.svg").write_text(figure(records), encoding="utf-8")

@@ -102,13 +102,12 @@ def rows(path: Path) -> list[Record]:
     return found
 
 
-def markdown(path: Path) -> str:
+def markdown(records: Sequence[Record]) -> str:
     """A page: for each model the tables of `TABLES`, and one of all other settings.
 
     Scores are those of later questions but for the column of first ones; the columns behind are the
     splits' own scores of later questions.
     """
-    records = rows(path)
     parts = [] if records else [HOW_TO]
     for model in dict.fromkeys(one.model for one in records):
         mine = [one for one in records if one.model == model]
