@@ -29,9 +29,11 @@ from kernels.planes import Planes, covered
 from kernels.reference import Packed
 from rotatek import errors
 from rotatek.bridge.layers import weight_of
+from rotatek.cache.sliding_window import WindowPositions
+from rotatek.cache.text_buffer import TextBuffer
 from rotatek.methods.channels.base import Store
 
-VERSION: Final = 10  # caches of older versions must be made again
+VERSION: Final = 11  # caches of older versions must be made again
 FRAME: Final = b"\x28\xb5\x2f\xfd"  # how zstandard's frames begin
 NAME: Final = "rotatek"  # of the metadata
 LEVEL: Final = 1  # of zstd: 3 takes 2.5 times as long, and its files are not smaller
@@ -248,7 +250,7 @@ def _as_tree(content: Any) -> tuple[Any, list[tuple[Tensor, str]]]:
 
 def _from_tree(told: Any, tensors: Sequence[Tensor], notes: type) -> dict[str, Any]:
     """The inverse of `_as_tree`, which raises Python's errors for a tree of another hand."""
-    kinds = _kinds(Store, notes)
+    kinds = _kinds(Store, TextBuffer, WindowPositions, notes)
     plain: dict[str, Callable] = {"tensor": tensors.__getitem__, "dtype": _dtype_of, "tuple": tuple}
     planes: list[tuple[Planes, int]] = []
 
@@ -279,8 +281,8 @@ def moved(thing: Any, device: torch.device) -> Any:
         return thing.to(device)
     if isinstance(thing, dict):
         return {name: moved(value, device) for name, value in thing.items()}
-    if isinstance(thing, list):
-        return [moved(value, device) for value in thing]
+    if type(thing) in (list, tuple):
+        return type(thing)(moved(value, device) for value in thing)
     if not _has_fields(type(thing)):
         return thing
     return type(thing)(**moved(_fields(thing), device))

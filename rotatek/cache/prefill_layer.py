@@ -1,9 +1,8 @@
 """Cache layers that fill themselves: full attention at prefill, compressed attention after."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -233,22 +232,6 @@ class PrefillLayer(CompressedLayer):
         whole = replace(states, **more)
         filling.take(self, whole, whole if seen is states else replace(seen, **more))
         return states
-
-    def state(self) -> dict[str, Any]:
-        """The argument of `restore`: the filled layer's state."""
-        text = None if self.text is None else self.text.state()
-        store = self.store
-        span = None if self.span is None else dict(vars(self.span))
-        if span is not None:
-            span.pop("tables", None)  # the text's, if it follows them
-        return {"logical": self.logical, "store": store, "text": text, "span": span}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become a filled layer, whose text is still to be copied. Tensors of the store are shared,
-        which a selection of samples replaces."""
-        self.logical, self.store = state["logical"], copy(state["store"])
-        self.text, span = TextBuffer.of(state["text"]), state.get("span")
-        self.span = None if span is None else WindowPositions(**span)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """(kind, tensor) of all tensors of this layer."""

@@ -8,7 +8,8 @@ model.generate(**inputs, cache=cache)
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -332,7 +333,9 @@ class RotateKCache(AttendingCache):
         content = {
             "settings": self.settings.without_paths().as_dict(),
             "plan": self.plan.state(),
-            "layers": [layer.state() for layer in key_layers(self)],
+            "layers": [
+                (la.logical, la.store, la.text.trimmed(), la.span) for la in key_layers(self)
+            ],
             "states": [state_of(layer) for layer in state_layers(self)],
             "columns": self._columns_now(),
             "notes": notes,
@@ -378,11 +381,10 @@ class RotateKCache(AttendingCache):
             settings = settings.with_options(**paths) if paths else settings
             cache._begin(model, settings, plan, settings.channels.bases(len(places)))
             cache.notes = content["notes"]
-            layers = zip(content["layers"], places, strict=True)
-            cache._go_on_from(
-                state if device == places[0] else cache_file.moved(state, device)
-                for state, device in layers
-            )
+            layers = zip(key_layers(cache), content["layers"], places, strict=True)
+            for layer, held, device in layers:
+                held = held if device == places[0] else cache_file.moved(held, device)
+                layer.logical, layer.store, layer.text, layer.span = held
             states = list(state_layers(cache))
             modules = decoder_layers(model) if states else ()
             others = [layer for layer in modules if attention_of(layer) is None]
@@ -402,19 +404,14 @@ class RotateKCache(AttendingCache):
         cache = type(self).__new__(type(self))
         cache._begin(model, self.settings, self.plan, self.filling.bases)
         cache.notes, cache._columns = self.notes, self._columns
-        cache._go_on_from((layer.state() for layer in key_layers(self)), tokens)
+        layers = key_layers(self)
+        texts = TextBuffer.all_copied([layer.text for layer in layers], tokens)
+        for layer, from_, text in zip(key_layers(cache), layers, texts, strict=True):
+            layer.logical, layer.span, layer.text = from_.logical, from_.span, text
+            layer.store = copy(from_.store)  # a selection of samples replaces its tensors
         for layer, from_ in zip(state_layers(cache), state_layers(self), strict=True):
             restore(layer, state_of(from_))
         return cache
-
-    def _go_on_from(self, states: Iterable[Mapping[str, Any]], tokens: int = 0) -> None:
-        """Become filled, by each layer's `state`; texts are copied, with room for `tokens` more."""
-        layers = key_layers(self)
-        for layer, state in zip(layers, states, strict=True):
-            layer.restore(state)
-        texts = TextBuffer.all_copied([layer.text for layer in layers], tokens)
-        for layer, text in zip(layers, texts, strict=True):
-            layer.text = text
 
     def __deepcopy__(self, memo: Any) -> "RotateKCache":
         return self.fork()

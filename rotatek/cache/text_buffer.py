@@ -1,9 +1,9 @@
 """Prompt, text and generated tokens in buffers that grow, at full width."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -32,42 +32,34 @@ def take_tokens(states: Tensor, order: Tensor) -> Tensor:
     return states.gather(2, order[:, None, :, None].expand_as(states))
 
 
+@dataclass(eq=False)
 class TextBuffer:
-    """Keys and Values [B, Hkv, M, d] with spare slots; lengths are on the device.
+    """Keys and Values [B, Hkv, M, d] with spare slots; lengths [B] are on the device.
 
     With `tables` they are the tokens inside a window, and lengths also count those that left it.
+    longest: of the lengths; slots beyond it are undefined. static: a captured graph writes here, so
+    that addresses stay, and slots come from lengths.
     """
 
-    def __init__(
-        self,
-        keys: Tensor,
-        values: Tensor,
-        lengths: Tensor,
-        ragged: bool,
-        longest: int | None = None,  # slots beyond it are undefined
-        tables: WindowSchedule | None = None,
-    ) -> None:
-        self.tables = tables
-        self.longest = keys.shape[2] if longest is None else longest
-        self.ragged = ragged
-        self.lengths = lengths.clone()
-        self.keys, self.values = keys.contiguous(), values.contiguous()
-        self.static = False  # a captured graph writes here: addresses stay, slots come from lengths
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    ragged: bool
+    longest: int
+    tables: WindowSchedule | None = None
+    static: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.lengths = self.lengths.clone()
+        self.keys, self.values = self.keys.contiguous(), self.values.contiguous()
         self.reserve(self.longest)
 
-    def state(self) -> dict[str, Any]:
-        """The argument of `of` that restores this text, without the spare slots."""
-        used = self.longest
-        if self.tables is not None:
-            used = min(used, self.tables.width)
-        return {
-            "keys": self.keys[:, :, :used],
-            "values": self.values[:, :, :used],
-            "lengths": self.lengths,
-            "ragged": self.ragged,
-            "longest": self.longest,
-            "tables": None if self.tables is None else self.tables._asdict(),
-        }
+    def trimmed(self) -> "TextBuffer":
+        """A view without the spare slots, for a file."""
+        used, made = self.longest, copy(self)
+        used = used if self.tables is None else min(used, self.tables.width)
+        made.keys, made.values = self.keys[:, :, :used], self.values[:, :, :used]
+        return made
 
     def copied(self, tokens: int) -> "TextBuffer":
         """The same text in memory of its own, with capacity for `tokens` more at least."""
@@ -98,7 +90,7 @@ class TextBuffer:
         size = -(-(first.longest + tokens) // TEXT_STEP) * TEXT_STEP
 
         def longer(each: list[Tensor]) -> Tensor:
-            used = torch.stack(each)[:, :, :, : first.longest].flatten(0, 1)
+            used = torch.stack([one[:, :, : first.longest] for one in each]).flatten(0, 1)
             return _longer(used, size).unflatten(0, (len(each), -1))
 
         keys, values = longer([one.keys for one in texts]), longer([one.values for one in texts])
@@ -106,14 +98,6 @@ class TextBuffer:
         for one, *parts in zip(made, keys, values, lengths, strict=True):
             one.keys, one.values, one.lengths = parts
             one.static = False
-        return made
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> "TextBuffer":
-        """A buffer on a state's tensors, to be copied before anything is written to it."""
-        tables = state.get("tables")
-        made = cls.__new__(cls)
-        vars(made).update(state, static=False, tables=tables and WindowSchedule(**tables))
         return made
 
     @property

@@ -144,8 +144,8 @@ def edited(data: bytes, change: Callable[[Head], object]) -> bytes:
     return cache_file.packed(load(plain), json.dumps(head))
 
 
-def _layer(head: Head) -> dict[str, Any]:
-    found: dict[str, Any] = head["content"]["layers"][0]
+def _store(head: Head) -> dict[str, Any]:
+    found: dict[str, Any] = head["content"]["layers"][0]["of"][1]
     return found
 
 
@@ -168,10 +168,10 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], type[errors.UserError]]] = {
         VERSION,
     ),
     "no such store": (
-        lambda d: edited(d, lambda h: _layer(h)["store"].update({"": "os:system"})), VERSION,
+        lambda d: edited(d, lambda h: _store(h).update({"": "os:system"})), VERSION,
     ),
     "digits beyond their end": (
-        lambda d: edited(d, lambda h: _layer(h)["store"]["of"]["visual"]["of"].update(tokens=9999)),
+        lambda d: edited(d, lambda h: _store(h)["of"]["visual"]["of"].update(tokens=9999)),
         VERSION,
     ),
     "no such method": (
