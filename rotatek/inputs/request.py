@@ -88,10 +88,7 @@ def make_request(
     pictures = tuple(open_image(image) for image in given)
     asked = clean_question(question)
     parts = asked if isinstance(asked, tuple) else (PICTURE,) * len(pictures) + (asked,)
-    if parts.count(PICTURE) != len(pictures):
-        raise errors.PlacesUnequal
-    messages = (Message("user", parts),)
-    return Request(pictures, messages, whole_tokens(max_new_tokens), sampling=sampling)
+    return make_chat(pictures, [Message("user", parts)], max_new_tokens, sampling=sampling)
 
 
 def make_chat(

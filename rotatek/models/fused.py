@@ -18,8 +18,6 @@ from rotatek.bridge.scope import is_own
 
 
 class _Norm(nn.Module):
-    """An RMSNorm."""
-
     weight: Tensor
     variance_epsilon: float
 

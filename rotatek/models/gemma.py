@@ -16,11 +16,8 @@ from rotatek.models.base import Embedded, Pixels, Shown, VisionLanguageModel
 
 
 class Gemma3(VisionLanguageModel):
-    """`Gemma3ForConditionalGeneration` and its tokenizer and image processor.
-
-    Within its picture a visual token attends to all others, and five layers of six see a window
-    only. Both are in the masks that the model makes of `token_type_ids`.
-    """
+    """`Gemma3ForConditionalGeneration` and its tokenizer and image processor. Both ways, and the
+    window of five layers of six, are in the masks that the model makes of `token_type_ids`."""
 
     tower: ClassVar[str] = "vision_tower"
     around: ClassVar[dict[str, str]] = {"boi_token_index": "", "eoi_token_index": ""}
@@ -36,22 +33,16 @@ class Gemma3(VisionLanguageModel):
         out = self.images(images=list(images), return_tensors="pt")
         count = int(self.model.config.mm_tokens_per_image)
         grid = Grid(int(count**0.5), int(count**0.5))
+        end = self.token(self.model.config.eoi_token_index)
+        view = f"\n\n{self.placeholder}{self.token(self.image_token)}{end}\n\n"
+        more = f"Here is the original image {view} and here are some crops to help you see better "
         shown = [
-            Shown(self._text(crops), (count,) * (1 + crops), (grid,))
+            Shown(
+                more + " ".join([view] * crops) if crops else view, (count,) * (1 + crops), (grid,)
+            )
             for crops in map(int, out["num_crops"])
         ]
         return Pixels.of({"pixel_values": out["pixel_values"].to(self.device)}, shown)
-
-    def _text(self, crops: int) -> str:
-        """The prompt's text for one picture and its crops."""
-        end = self.token(self.model.config.eoi_token_index)
-        view = f"\n\n{self.placeholder}{self.token(self.image_token)}{end}\n\n"
-        if not crops:
-            return view
-        return (
-            f"Here is the original image {view} and here are some crops to help you see better "
-            + " ".join([view] * crops)
-        )
 
 
 class Gemma4(VisionLanguageModel):

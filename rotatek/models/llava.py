@@ -65,7 +65,7 @@ class Llava(VisionLanguageModel):
         return tap.scores[0], tap.keys[0], tower.hidden_states[layer][:, 1:]
 
     def _reduced_views(self, pruner: TokenPruner, watched: Any) -> tuple[Tensor, Tensor]:
-        """Reduce every view separately: states [T, n, hidden], kept [T, n]."""
+        """Of every view separately: states [T, n, hidden], kept [T, n]."""
         project = self.model.model.multi_modal_projector
         reduced = [
             pruner.reduce(View(scores, keys, states, number, self.width, project))

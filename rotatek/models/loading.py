@@ -110,11 +110,7 @@ def load(
     source = whole(fetch(checkpoint.source, checkpoint.revision))
     try:
         network = AutoModelForImageTextToText.from_pretrained(
-            source,
-            dtype=dtype,
-            device_map=str(device),
-            use_safetensors=True,
-            trust_remote_code=False,
+            source, dtype=dtype, device_map=device, use_safetensors=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         images = family.images.from_pretrained(source, trust_remote_code=False)
@@ -143,7 +139,6 @@ def load(
 
 
 def _checkpoint(model: str) -> Checkpoint:
-    """A registered one, or a folder or hub id."""
     return CHECKPOINTS.get(model) or Checkpoint(shown(model), shown(model), model)
 
 
@@ -160,22 +155,19 @@ def _dtype(device: str) -> torch.dtype:
 def _config(checkpoint: Checkpoint) -> Any:
     """A checkpoint's configuration. ModelUnsupported: for a type that transformers knows not."""
     file = Path(fetch(checkpoint.source, checkpoint.revision, ("config.json",)), "config.json")
+    if not file.exists():
+        raise missing(checkpoint.name)
     try:
-        return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)
-    except (OSError, ValueError) as exc:
-        if not file.exists():
-            raise missing(checkpoint.name) from exc
-        try:
-            kind = json.loads(file.read_text(encoding="utf-8"))["model_type"]
-        except (OSError, ValueError, KeyError, TypeError):
-            kind = None
-        if kind is None or kind in CONFIG_MAPPING:
-            raise incomplete(checkpoint.name) from exc
-        raise errors.ModelUnsupported(
-            f"Models of type {kind!r} are not among those of transformers {transformers_version}, "
-            "and a checkpoint's own code is not run. Install a newer transformers that knows them, "
-            "or choose one of the families that `python -m rotatek info` lists."
-        ) from exc
+        kind = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+        if kind in CONFIG_MAPPING:
+            return AutoConfig.from_pretrained(file.parent, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise incomplete(checkpoint.name) from exc
+    raise errors.ModelUnsupported(
+        f"Models of type {kind!r} are not among those of transformers {transformers_version}, "
+        "and a checkpoint's own code is not run. Install a newer transformers that knows them, "
+        "or choose one of the families that `python -m rotatek info` lists."
+    )
 
 
 def fitting(free: int | None = None) -> list[str]:
@@ -208,11 +200,7 @@ def _device(device: str | torch.device | None) -> str:
 
 
 def card_line(model: str) -> str:
-    """One line about a model, from its configuration and weights on disk, without loading it.
-
-    Raises:
-        UserError: as `load`, for a configuration that cannot be had.
-    """
+    """One line about a model, from its configuration and weights on disk; raises as `load`."""
     checkpoint = _checkpoint(model)
     config = _config(checkpoint)
     text, folder = config.get_text_config(), Path(checkpoint.source)

@@ -5,9 +5,9 @@ layers (DeepStack). In Qwen3.5 and 3.6 one layer in four has Keys, of 256 channe
 compressed; the others keep a state (`rotatek.bridge.layers`). The gate that multiplies
 attention's output comes after our attention, inside the model's own module.
 
-Pictures' bytes go to the device and become numbers there. The image processor makes float64 of
-every channel of every pixel, and of those a float32 for each frame in time: .3 s of one core for
-2,880 visual tokens. But a channel has 256 levels, and what it makes of these is found at once.
+Pictures' bytes go to the device and become numbers there: the image processor would take .3 s of
+one core for 2,880 visual tokens, but a channel has 256 levels, and what it makes of these is found
+at once.
 """
 
 from collections.abc import Sequence
@@ -129,8 +129,7 @@ class Qwen25VL(Qwen2VL):
 
 @torch.no_grad()
 def _pad(layer: nn.Linear, sides: tuple[int, ...]) -> None:
-    """Pad a layer's weight with zero columns; by `sides` (as of `F.pad`) also with zero rows, and
-    its bias."""
+    """Pad a layer's weight by `sides` (as of `F.pad`) with zero columns and rows, and its bias."""
     layer.weight = nn.Parameter(F.pad(layer.weight, sides), requires_grad=False)
     layer.out_features, layer.in_features = layer.weight.shape
     if layer.bias is not None and sides[2:]:
@@ -138,12 +137,7 @@ def _pad(layer: nn.Linear, sides: tuple[int, ...]) -> None:
 
 
 def patches_of(processor: Any, image: Image.Image, device: torch.device) -> tuple[Tensor, int, int]:
-    """The result of the processor's call for a picture, number by number.
-
-    Args:
-        processor: a `Qwen2VLImageProcessorPil`.
-        image: RGB; it is repeated in time.
-        device: of the result.
+    """The result of a `Qwen2VLImageProcessorPil` for an RGB picture, number by number.
 
     Returns:
         Patches [rows * columns, C * T * p * p] float32, those of a visual token together; rows and
