@@ -8,13 +8,7 @@ from typing import Any, Final
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from rotatek.errors import (
-    AnswerDoesNotFit,
-    ControlTokens,
-    PicturesDoNotFit,
-    TextBeforePicture,
-    UserError,
-)
+from rotatek import errors
 from rotatek.inputs.messages import FORMS, PICTURE, Message, Part, clean_text, shaped, too_long
 from rotatek.inputs.request import Asked, Request
 
@@ -22,14 +16,11 @@ from rotatek.inputs.request import Asked, Request
 _MARK: Final = "\ue000{}\ue001"
 _MARKS: Final = re.compile("\ue000(\\d+)\ue001")
 _NAMES: Final = re.compile(r"[^\w./$-]")  # what a key of a tool's description does not have
-_REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, ControlTokens)
+_REFUSED: Final = (TemplateError, TypeError, ValueError, KeyError, errors.ControlTokens)
 
 
 def encode_chat(
-    tokenizer: PreTrainedTokenizerBase,
-    request: Request,
-    pictures: Sequence[str] = (),
-    placeholder: str = "",
+    tokenizer: PreTrainedTokenizerBase, request: Request, pictures: Sequence[str], placeholder: str
 ) -> list[int]:
     """Token ids of the complete conversation, up to the start of the answer.
 
@@ -47,16 +38,14 @@ def encode_chat(
         ControlTokens: where the template leaves out a text or a picture.
     """
     rendered, texts = _rendered(tokenizer, request.messages, request.tools)
-    if placeholder:
-        rendered = _insert_pictures(rendered, placeholder, pictures)
-    ids = _ids(tokenizer, rendered, texts)
+    ids = _ids(tokenizer, _insert_pictures(rendered, placeholder, pictures), texts)
     return _first(tokenizer, ids) + ids
 
 
 def _insert_pictures(rendered: str, placeholder: str, pictures: Sequence[str]) -> str:
     parts = rendered.split(placeholder)
     if len(parts) != len(pictures) + 1:
-        raise ControlTokens
+        raise errors.ControlTokens
     return "".join(part + picture for part, picture in zip(parts, [*pictures, ""], strict=True))
 
 
@@ -96,7 +85,7 @@ def _rendered(
             return _render(tokenizer, chat, tools)
         except _REFUSED:
             continue
-    raise ControlTokens
+    raise errors.ControlTokens
 
 
 def _knows_system(tokenizer: PreTrainedTokenizerBase, chat: Sequence[Message]) -> bool:
@@ -130,7 +119,7 @@ def encode_cut(
     rendered, texts = _rendered(tokenizer, [Message("user", (*places, question))])
     before, asked, after = rendered.partition(_MARK.format(0))
     if placeholder in after:
-        raise TextBeforePicture
+        raise errors.TextBeforePicture
     head = _ids(tokenizer, _insert_pictures(before, placeholder, pictures), texts)
     tail = _ids(tokenizer, asked + after, texts)
     return _first(tokenizer, head or tail) + head, tail
@@ -157,7 +146,7 @@ def _render(
     )
     said = [int(number) for number in _MARKS.findall(rendered)]
     if sorted(number for number in said if number < needed) != list(range(needed)):
-        raise ControlTokens
+        raise errors.ControlTokens
     return rendered, texts
 
 
@@ -208,19 +197,19 @@ def expand_images(ids: Sequence[int], visual: Container[int], runs: Sequence[int
         ControlTokens: if the ids hold another number of visual tokens than there are runs.
     """
     if sum(token in visual for token in ids) != len(runs):
-        raise ControlTokens
+        raise errors.ControlTokens
     wanted = iter(runs)
     return [t for i in ids for t in ([i] * next(wanted) if i in visual else [i])]
 
 
 def too_long_for(
     tokenizer: PreTrainedTokenizerBase, request: Request, visual: int, has_room: bool
-) -> UserError:
+) -> errors.UserError:
     """The cause of an overlong request of so many visual tokens: the answer, where one token of it
     would fit, or else what takes most of the prompt."""
     if has_room:
-        return AnswerDoesNotFit()
-    tokens: dict[type[UserError], int] = {PicturesDoNotFit: visual}
+        return errors.AnswerDoesNotFit()
+    tokens: dict[type[errors.UserError], int] = {errors.PicturesDoNotFit: visual}
     for message in request.messages:
         blame = type(too_long(message.role, is_last=message is request.messages[-1]))
         tokens[blame] = tokens.get(blame, 0) + len(_encode(tokenizer, message.text, split=True))
