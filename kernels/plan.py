@@ -25,58 +25,40 @@ INTERPRETED = 4  # "multiprocessors" of the interpreter: enough for several spli
 
 
 class Single(NamedTuple):
-    """Splits of a single tile, for small batches: its tokens, its warps, programs a multiprocessor.
-
-    With more programs than per_sm the plan decides. Where each has a multiprocessor to itself, four
-    warps.
-    """
+    """Splits of a single tile, for small batches."""
 
     tokens: int = 128
-    warps: int = 2
-    per_sm: int = 4
+    warps: int = 2  # four where each program has a multiprocessor to itself
+    per_sm: int = 4  # programs a multiprocessor; with more the plan decides
 
 
 class Joined(NamedTuple):
-    """Costs of a call whose splits read the text too, as fitted to an H200's times.
+    """Costs of a call whose splits read the text too, as fitted to an H200's times."""
 
-    saturate: programs a multiprocessor that stream at its full share of the bandwidth; overhead:
-    tiles that starting and ending a program are worth; partials: us that partial results take,
-    written and merged, for a program a multiprocessor; least: fewest heads a multiprocessor.
-    """
-
-    saturate: float = 2.0
-    overhead: float = 1.0
-    partials: float = 1.0
-    least: float = 0.9
+    saturate: float = 2.0  # programs a multiprocessor that stream at its full share of bandwidth
+    overhead: float = 1.0  # tiles that starting and ending a program are worth
+    partials: float = 1.0  # us to write and merge results, for a program a multiprocessor
+    least: float = 0.9  # fewest heads a multiprocessor
 
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of one architecture for one cache width.
+    """The configuration of one architecture for one cache width. Where it is `joined`, `tail`,
+    `partials`, `single` and `regs` are unused."""
 
-    block_n: visual tokens a tile; block_m: text tokens a tile; per_sm: programs that fill one
-    multiprocessor; tma: load whole tiles with the bulk copy engine; interleaved: a split
-    takes every n-th tile, so that rows of any length spread over all splits; tail: the least share
-    of a full wave's time that a partly filled one takes; partials: tiles that a wave's partial
-    results are worth, written and merged; single: splits of one tile at small batches; regs: the
-    most registers a thread may take, so that per_sm programs do fit; joined: every split reads a
-    share of the text too, so that a single one writes the output itself (`tail`, `partials`,
-    `single` and `regs` are then unused); large: such configurations, for batches that fill the GPU.
-    """
-
-    block_n: int = 64
+    block_n: int = 64  # visual tokens a tile
     warps: int = 4
     stages: int = 3
-    per_sm: int = 3
-    block_m: int = 32
-    tma: bool = False
-    interleaved: bool = True
-    tail: float = 0.8
-    partials: float = 2.0
+    per_sm: int = 3  # programs that fill one multiprocessor
+    block_m: int = 32  # text tokens a tile
+    tma: bool = False  # load whole tiles with the bulk copy engine
+    interleaved: bool = True  # a split takes every n-th tile, so that rows spread over all splits
+    tail: float = 0.8  # the least share of a full wave's time that a partly filled one takes
+    partials: float = 2.0  # tiles that a wave's partial results are worth, written and merged
     single: Single | None = Single()
-    regs: int | None = None
-    joined: Joined | None = None
-    large: tuple["Config", ...] = ()
+    regs: int | None = None  # the most a thread may take, so that per_sm programs do fit
+    joined: Joined | None = None  # every split reads text too, so a single one writes the output
+    large: tuple["Config", ...] = ()  # joined ones, for batches that fill the GPU
 
 
 @dataclass(frozen=True)

@@ -36,25 +36,17 @@ TRIED: Final = (0.6, 0.75, 0.9, 1.0, 1.15, 1.4)
 class Planes(NamedTuple):
     """The Keys or the Values of one layer's visual tokens, as digits with the basis they are in.
 
-    data: 1-D int16; see the module for a head's words, which begin at offsets[b, h].
-    counts: [B, Hkv, 4] int32, channels that have a digit of each level.
-    offsets: [B, Hkv] int64.
-    basis: [rows, d] int8; a head's are the counts[b, h, 0] rows from starts[b, h] on.
-    steps: [rows] float32: what a row and its code are multiplied by, the row's scale included.
-    starts: [B, Hkv] int32.
-    widest: granules of the head that has most (a number of the host's, which sizes a launch).
-
     Keys: the score is the sum over channels of (q . row) * step * level of the code, plus q . mean.
     Values: the output is the sum over channels of level * step * row, plus the mean's share.
     """
 
-    data: Tensor
-    counts: Tensor
-    offsets: Tensor
-    basis: Tensor
-    steps: Tensor
-    starts: Tensor
-    widest: int
+    data: Tensor  # 1-D int16; see the module for a head's words, which begin at offsets[b, h]
+    counts: Tensor  # [B, Hkv, 4] int32, channels that have a digit of each level
+    offsets: Tensor  # [B, Hkv] int64
+    basis: Tensor  # [rows, d] int8; a head's are the counts[b, h, 0] rows from starts[b, h] on
+    steps: Tensor  # [rows] float32: a row and its code are times this, the row's scale included
+    starts: Tensor  # [B, Hkv] int32
+    widest: int  # granules of the head that has most (the host's, which sizes a launch)
 
     @property
     def own(self) -> dict[str, Tensor]:
@@ -107,16 +99,12 @@ def covered(planes: Sequence[tuple[Planes, int]]) -> bool:
 
 
 class Channels(NamedTuple):
-    """Channels of some heads that are to be quantised, w of each by falling depth.
+    """Channels of some heads that are to be quantised, w of each by falling depth."""
 
-    mean: [B, Hkv, d]; forward: [B, Hkv, d, w], a state less the mean to coordinates; variance:
-    [B, Hkv, w] of the coordinates; counts: [B, Hkv, 4], as `Planes` has them.
-    """
-
-    mean: Tensor
-    forward: Tensor
-    variance: Tensor
-    counts: Tensor
+    mean: Tensor  # [B, Hkv, d]
+    forward: Tensor  # [B, Hkv, d, w], a state less the mean to coordinates
+    variance: Tensor  # [B, Hkv, w] of the coordinates
+    counts: Tensor  # [B, Hkv, 4], as `Planes` has them
 
 
 def sampled_tokens(lengths: Tensor, tokens: int) -> Tensor:

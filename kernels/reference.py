@@ -22,26 +22,17 @@ class Unsupported(ValueError):
 
 
 class Narrow(NamedTuple):
-    """The visual tokens of one layer's cache as numbers, fewer of each Key at will.
+    """The visual tokens of one layer's cache as numbers, fewer of each Key at will."""
 
-    keys: [B, Hkv, N, k].
-    values: [B, Hkv, N, d].
-    lengths: [B] int32, valid visual tokens; None when all N are.
-    basis: [B, Hkv, d, k]; the projected query is q @ basis.
-    index: [B, Hkv, k] int64; the projected query is q gathered at index (exclusive with basis).
-    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
-    fresh: the work queued just before wrote some of it, so that no kernel may start reading early.
-    cleared: Values beyond the lengths are zeros; otherwise they are undefined.
-    """
-
-    keys: Tensor
-    values: Tensor
-    lengths: Tensor | None = None
-    basis: Tensor | None = None
+    keys: Tensor  # [B, Hkv, N, k]
+    values: Tensor  # [B, Hkv, N, d]
+    lengths: Tensor | None = None  # [B] int32, valid visual tokens; None when all N are
+    basis: Tensor | None = None  # [B, Hkv, d, k]; the projected query is q @ basis
+    # [B, Hkv, k] int64; the projected query is q gathered there (exclusive with basis)
     index: Tensor | None = None  # type: ignore[assignment]  # as a tuple has a method of the name
-    mean: Tensor | None = None
-    fresh: bool = False
-    cleared: bool = False
+    mean: Tensor | None = None  # [B, Hkv, d]; q . mean is added to every score before scaling
+    fresh: bool = False  # the work queued just before wrote some of it: no kernel may read early
+    cleared: bool = False  # Values beyond the lengths are zeros; otherwise they are undefined
 
     @property
     def tokens(self) -> int:
@@ -50,21 +41,14 @@ class Narrow(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The same as digits of 2 bits, Keys and Values with bases of their own (`kernels.planes`).
-
-    keys, values: planes of N = tokens.
-    lengths: [B] int32, valid visual tokens; None when all N are.
-    mean: [B, Hkv, d]; q . mean is added to every visual score before scaling.
-    value_mean: [B, Hkv, d]; added times the visual attention mass.
-    fresh: as in `Narrow`.
-    """
+    """The same as digits of 2 bits, Keys and Values with bases of their own (`kernels.planes`)."""
 
     keys: Planes
     values: Planes
-    tokens: int
-    lengths: Tensor | None
+    tokens: int  # N
+    lengths: Tensor | None  # this, mean and fresh as in `Narrow`
     mean: Tensor
-    value_mean: Tensor
+    value_mean: Tensor  # [B, Hkv, d]; added times the visual attention mass
     fresh: bool = False
 
 
@@ -233,20 +217,15 @@ def _alive(values: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 class Window(NamedTuple):
-    """The states of a layer and the queries whose attention is summed.
+    """The states of a layer and the queries whose attention is summed."""
 
-    queries: [B, Hq, W, d], the last rows of the text; alive: [B, W] bool, those that are real;
-    keys, values: [B, Hkv, N, d] visual tokens; lengths: [B]; text: at full width, or None;
-    metric: S [B, Hkv, d, d] float32, or None.
-    """
-
-    queries: Tensor
-    alive: Tensor
-    keys: Tensor
+    queries: Tensor  # [B, Hq, W, d], the last rows of the text
+    alive: Tensor  # [B, W] bool, those that are real
+    keys: Tensor  # [B, Hkv, N, d] of visual tokens; values likewise
     values: Tensor
-    lengths: Tensor
-    text: Text | None = None
-    metric: Tensor | None = None
+    lengths: Tensor  # [B]
+    text: Text | None = None  # at full width
+    metric: Tensor | None = None  # S [B, Hkv, d, d] float32
 
 
 def window_attention_plain(seen: Window) -> tuple[Tensor, Tensor, Tensor]:
