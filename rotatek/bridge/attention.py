@@ -50,15 +50,12 @@ class StopFlag(Protocol):
 
     def is_set(self) -> bool:
         """Whether to stop."""
-        ...
 
     def set(self) -> None:
         """Ask to stop."""
-        ...
 
     def clear(self) -> None:
         """Reset the flag once no reader needs it."""
-        ...
 
 
 _PUTTING: Final = threading.Lock()  # one thread at a time puts hooks on models

@@ -31,7 +31,6 @@ class Recorder(Protocol):
 
     def record(self, states: LayerStates) -> None:
         """Called once a layer, in order."""
-        ...
 
 
 @dataclass

@@ -55,7 +55,7 @@ class TextBuffer:
         self.reserve(self.longest)
 
     def trimmed(self) -> "TextBuffer":
-        """A view without the spare slots, for a file."""
+        """A view without the spare slots."""
         used, made = self.longest, copy(self)
         used = used if self.tables is None else min(used, self.tables.width)
         made.keys, made.values = self.keys[:, :, :used], self.values[:, :, :used]
@@ -63,14 +63,9 @@ class TextBuffer:
 
     def copied(self, tokens: int) -> "TextBuffer":
         """The same text in memory of its own, with capacity for `tokens` more at least."""
-        if self.tables is not None:
-            made = copy(self)
-            made.static = False
-            made.select(torch.clone)
-        else:
-            used, size = self.longest, -(-(self.longest + tokens) // TEXT_STEP) * TEXT_STEP
-            keys, values = (_longer(each[:, :, :used], size) for each in (self.keys, self.values))
-            made = TextBuffer(keys, values, self.lengths, self.ragged, used)
+        made = self.trimmed()
+        made.static = False
+        made.select(torch.clone)
         made.reserve(self.longest + tokens)
         return made
 
