@@ -33,9 +33,9 @@ from rotatek.cache.measures import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
 from rotatek.cache.text_buffer import TextBuffer
-from rotatek.engine.pools import Copy, Shift
-from rotatek.engine.row_group import RowGroup, key_of
-from rotatek.engine.row_group_layer import LayerRow, RowGroupLayer, layer_row_of
+from rotatek.engine.pools import Copy, LayerRow, Shift, key_of, layer_row_of
+from rotatek.engine.row_group import RowGroup
+from rotatek.engine.row_group_layer import RowGroupLayer
 from rotatek.engine.sequences import Sequence as Owner
 from rotatek.engine.sequences import Watcher
 from rotatek.models.memory import is_out_of_memory
@@ -46,17 +46,23 @@ log = logging.getLogger("rotatek")
 class BatchLayer(CompressedLayer):
     """One layer of a `RunningBatch`: its rows, group by group."""
 
-    def __init__(self, index: int, watchers: Mapping[int, Watcher]) -> None:
+    def __init__(
+        self, index: int, watchers: Mapping[int, Watcher], groups: Mapping[Hashable, RowGroup]
+    ) -> None:
         super().__init__(index)
-        self.groups: list[RowGroupLayer] = []
-        self.watchers = watchers  # by index in the batch
+        self._watchers, self._groups = watchers, groups
+
+    @property
+    def groups(self) -> list[RowGroupLayer]:
+        """This layer's part of each group."""
+        return [group.slots[self.index] for group in self._groups.values()]
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, full: Callable
     ) -> Tensor:
         """Attention output [rows, 1, Hq, d] of one new token a row."""
         found = self._group_by_group(module, query, key, value)
-        for place, see in self.watchers.items():
+        for place, see in self._watchers.items():
             see(self.index, over_root(module, query[place : place + 1]))
         return found
 
@@ -75,13 +81,10 @@ class BatchLayer(CompressedLayer):
 
 
 class StateRows:
-    """The states of a batch's rows, in layers that have one in place of Keys.
+    """The states of a batch's rows, in its layers that have one in place of Keys.
 
     A state is as large whatever the prompt's length, and a row of one tensor. Rows of all storage
     forms lie together, at their indices in the batch.
-
-    Args:
-        layers: of the batch; empty, of the model's kinds. A step reads and writes them.
     """
 
     def __init__(self, layers: Sequence[Any]) -> None:
@@ -98,27 +101,22 @@ class StateRows:
         return [tensor for own in self._whole for tensor in own]
 
     def fit(self, like: Sequence[Any], rows: int) -> bool:
-        """Allocate capacity for so many rows; like: the state layers of a cache that joins.
-
-        Returns:
-            Whether anything moved. Where memory runs out, nothing has.
-        """
+        """Allocate capacity for so many rows; like: the state layers of a cache that joins. Whether
+        anything moved. Where memory runs out, nothing has."""
         if not self.layers or rows <= self.size:
             return False
         old = self._whole or [[tensor[:0] for tensor in tensors_of(layer)] for layer in like]
-        self._whole = [[_longer(tensor, rows) for tensor in own] for own in old]
+        self._whole = [
+            [torch.cat([t, t.new_zeros(rows - len(t), *t.shape[1:])]) for t in own] for own in old
+        ]
         for mine, layer in zip(self.layers, like, strict=True):
             if not tensors_of(mine):
                 change(restore(mine, state_of(layer)), lambda t: t[:0])
         return True
 
     def place(self, order: Sequence[Owner | None], joined: Mapping[Owner, Sequence[Any]]) -> None:
-        """Bring rows to their indices.
-
-        Args:
-            order: whose each row is, as a step computes them; `fit` has allocated capacity.
-            joined: the state layers of the cache that each new row comes from.
-        """
+        """Bring rows to their indices, for which `fit` has allocated capacity; joined: the state
+        layers of the cache that each new row comes from."""
         there = {owner: place for place, owner in enumerate(self._order)}
         moves = [
             (to, there[one])
@@ -147,11 +145,6 @@ class StateRows:
             restore(layer, row)
 
 
-def _longer(old: Tensor, rows: int) -> Tensor:
-    """[rows, ...] with the rows there were, and zeros behind them."""
-    return torch.cat([old, old.new_zeros(rows - len(old), *old.shape[1:])])
-
-
 class RunningBatch(AttendingCache):
     """Rows of many caches, which join and leave between steps.
 
@@ -166,10 +159,11 @@ class RunningBatch(AttendingCache):
 
     def __init__(self, like: Cache, *, steps: StepGraph | None = None) -> None:
         self._watchers: dict[int, Watcher] = {}  # by index in the batch
+        self._groups: dict[Hashable, RowGroup] = {}
         numbers = count()
         super().__init__(
             layers=[
-                BatchLayer(next(numbers), self._watchers)
+                BatchLayer(next(numbers), self._watchers, self._groups)
                 if isinstance(layer, CacheLayerMixin)
                 else emptied(layer)
                 for layer in like.layers
@@ -180,7 +174,6 @@ class RunningBatch(AttendingCache):
         self.static = False
         self.moved, self._uncaptured = 0, -1  # where a step could not be captured
         self.order: list[Owner | None] = []
-        self._groups: dict[Hashable, RowGroup] = {}
         self._steps = 0
 
     @property
@@ -243,38 +236,23 @@ class RunningBatch(AttendingCache):
                     raise
             self.moved += 1  # outside the handler: the error refers to the tensors that did not fit
             group.shrink()
-        if key not in self._groups:
-            self._groups[key] = group
-            for layer, slots in zip(key_layers(self), group.slots, strict=True):
-                layer.groups.append(slots)
+        self._groups[key] = group
 
     def _drop_empty(self) -> None:
-        """Free the memory of empty groups."""
-        for key in [key for key, group in self._groups.items() if not group.taken]:
-            place = list(self._groups).index(key)
-            for layer in key_layers(self):
-                del layer.groups[place]
+        for key in [key for key, group in self._groups.items() if not any(group.rows)]:
             del self._groups[key]
             self.moved += 1
 
     @torch.inference_mode()
     def leave(self, gone: Collection[Owner], restored: Iterable[Owner] = ()) -> None:
-        """Remove rows. Under a graph their slots stay free for others.
-
-        Args:
-            gone: whose rows.
-            restored: those of them whose caches get their tensors back.
-        """
+        """Remove rows; restored: those of them whose caches get their tensors back. Under a graph
+        their slots stay free for others."""
         for owner in restored:
             self._restore(owner)
         for group in list(self._groups.values()):
-            if all(owner not in gone for owner in group.owners):
-                continue
-            if self.static:
-                group.forget(gone)
-            else:
-                group.drop_rows(gone)
-        if not (self.static and any(group.taken for group in self._groups.values())):
+            if any(owner in gone for owner in group.owners):
+                group.leave(gone, self.static)
+        if not (self.static and any(any(group.rows) for group in self._groups.values())):
             self._drop_empty()
         self._order()
 
@@ -316,14 +294,8 @@ class RunningBatch(AttendingCache):
         kwargs: dict[str, Any],
         may_replay: bool = True,
     ) -> Any:
-        """The model's forward pass on these rows: replayed where nothing has moved since.
-
-        Args:
-            forward: the model's own.
-            args: its positional arguments.
-            kwargs: the others, with this cache.
-            may_replay: whether nothing of the model has to see every call.
-        """
+        """The model's own `forward` on these rows, given this cache among `kwargs`: replayed where
+        nothing has moved since, unless something of the model has to see every call."""
         wanted = may_replay and self.static and self._uncaptured != self.moved
         kind = kind_of(kwargs) if wanted else None
         if self._graph is None or kind is None:

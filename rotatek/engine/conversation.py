@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -47,23 +46,15 @@ KEPT: Final = "name", "rows", "first_position", "chosen", "parted", "history"  #
 class Column:
     """One setting's cache, and its answers so far.
 
-    Args:
-        name: what events call it.
-        settings: how its cache is compressed.
-        cache: filled by the prefill; empty while its row is in the batch.
-        plan: the prompt's token plan.
-        rows: of the prompt that the cache has read; an encoder-stage pruner leaves fewer.
-        first_position: of the first token behind the prompt.
-        chosen: bool [visual tokens], those that an encoder-stage pruner left, or None.
-        draw: which of several answers under equal settings it is.
-        recorder: records its Keys, for figures; attention: its queries, for these and the overlay.
-
-    Attributes:
-        prefill_ms: of the question: the tower's, the pass's, and the compression's once it is done.
-        history: tokens behind the prompt but for those of the latest answer, until it is kept.
-        parted: whether an earlier answer differed from the first column's.
-        row: of the answer in progress; answer: what it has said.
-        read: tokens of the answer whose text has been delivered.
+    cache: filled by the prefill; empty while its row is in the batch. plan: the prompt's. rows: of
+    the prompt that the cache has read; an encoder-stage pruner leaves fewer. first_position: of the
+    first token behind the prompt. chosen: bool [visual tokens], those that an encoder-stage pruner
+    left, or None. draw: which of several answers under equal settings it is. recorder: records its
+    Keys, for figures; attention: its queries, for these and the overlay. prefill_ms: of the
+    question: the tower's, the pass's, and the compression's once it is done. history: tokens behind
+    the prompt but for those of the latest answer, until it is kept. parted: whether an earlier
+    answer differed from the first column's. row: of the answer in progress; answer: what it has
+    said; read: its tokens whose text has been delivered.
     """
 
     name: str
@@ -98,13 +89,6 @@ class Column:
     def bytes(self) -> ByteCount:
         """Live bytes of its cache."""
         return cache_bytes(self.cache)
-
-    def rest(self) -> None:
-        """Keep the cache and what a follow-up question needs."""
-        self.history += self.answer.ids
-        self.recorder = self.row = None
-        if isinstance(self.cache, RotateKCache):
-            self.cache.make_growing()
 
     def close(self) -> None:
         """Let go of every tensor."""
@@ -161,6 +145,12 @@ class Column:
     def finished(self, vlm: VisionLanguageModel, reference: "Column", prompt: Prompt) -> Finished:
         """The figures of an answer that has ended, and the results of its recorders."""
         row, count = self.row, self.bytes()
+        parts = count.parts
+        if self.settings.is_baseline:  # its tensors hold visual and text tokens together
+            visual = vlm.full_bytes(prompt.visual_tokens, states=0)
+            half = min(visual, parts["text"]) // 2
+            both = {"visual_keys": half, "visual_values": half}
+            parts = parts | both | {"text": parts["text"] - 2 * half}
         tokens, mine, first = self.answer.tokens, self.answer.ids, reference.answer.ids
         pairs = list(zip(mine, first, strict=False))
         longest = max(len(mine), len(first))
@@ -170,7 +160,7 @@ class Column:
         metrics: dict[str, Any] = {
             "kv_bytes": count.total,
             "kv_bytes_full": vlm.full_bytes(prompt.ids.shape[1] + self.grown),
-            "bytes": self._by_part(vlm, prompt, count.parts),
+            "bytes": parts,
             "nominal_kv": self.settings.nominal_kv,
             "prefill_ms": self.prefill_ms,
             "agreement": sum(a == b for a, b in pairs) / longest if longest else 1.0,
@@ -193,18 +183,6 @@ class Column:
         )  # fmt: skip
         self.answer.take(event)
         return event
-
-    def _by_part(
-        self, vlm: VisionLanguageModel, prompt: Prompt, parts: dict[str, int]
-    ) -> dict[str, int]:
-        """Divide the bytes of a plain cache, whose tensors hold visual and text tokens together."""
-        if not self.settings.is_baseline:
-            return parts
-        visual = vlm.full_bytes(prompt.visual_tokens, states=0)
-        half = min(visual, parts["text"]) // 2
-        return parts | {
-            "visual_keys": half, "visual_values": half, "text": parts["text"] - 2 * half
-        }  # fmt: skip
 
     def _kept(self, prompt: Prompt) -> NDArray[np.bool_] | None:
         """[visual_tokens] bool, or None where every token stayed."""
@@ -237,19 +215,17 @@ class Conversation:
         self.turns += 1
         for column in self.columns:
             column.parted = column.parted or column.answer.ids != self.columns[0].answer.ids
-            column.rest()
+            column.history += column.answer.ids
+            column.recorder = column.row = None
+            if isinstance(column.cache, RotateKCache):
+                column.cache.make_growing()
         self.lease = lease
         if lease is not None:
             lease.resize(self.cache_bytes, resting=True)
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write a conversation of one compressed column to a file, for `load`.
-
-        Args:
-            path: where; a file that is there is replaced when the new one is complete.
-
-        Returns:
-            the file's bytes.
+        """Write a conversation of one compressed column to a file, for `load`: its bytes. One that
+        is there is replaced when the new one is complete.
 
         Raises:
             CacheNotStorable: where nothing is compressed, or there are several columns.
@@ -268,12 +244,8 @@ class Conversation:
     def load(
         cls, path: str | os.PathLike[str], vlm: VisionLanguageModel, **paths: str
     ) -> "Conversation":
-        """A conversation as `save` wrote it: the image need not be read again.
-
-        Args:
-            path: of the file.
-            vlm: the model that filled it.
-            paths: as `RotateKCache.load` takes them.
+        """A conversation as `save` wrote it: the image need not be read again. `paths` are as
+        `RotateKCache.load` takes them.
 
         Raises:
             UserError: as `RotateKCache.load`; and for a cache without a conversation.
@@ -305,14 +277,8 @@ class Conversation:
         return sum(column.bytes().total for column in self.columns)
 
     def shorten(self, tokens: int) -> bool:
-        """Let the last answer of the only column end after so many tokens.
-
-        Args:
-            tokens: of which the cache has read all, and none that follows.
-
-        Returns:
-            Whether that is so; otherwise the conversation is as it was.
-        """
+        """Let the last answer of the only column end after so many tokens. Whether the cache has
+        read all of them and none that follows; otherwise the conversation is as it was."""
         (column,) = self.columns
         if not isinstance(column, Column):  # a replica holds it
             return False
@@ -332,16 +298,8 @@ class Conversation:
 
 
 def feed_follow_up(vlm: VisionLanguageModel, column: Column, turn: Prompt) -> tuple[Tensor, float]:
-    """Feed the last answer's remaining tokens, then a question.
-
-    Args:
-        vlm: the model.
-        column: its cache grows; it is ready to decode afterwards.
-        turn: of `turn_of`.
-
-    Returns:
-        Next-token logits [1, vocabulary] in float32, and milliseconds.
-    """
+    """Feed the last answer's remaining tokens, then a question of `turn_of`: next-token logits
+    [1, vocabulary] in float32, and milliseconds."""
     if isinstance(column.cache, RotateKCache):
         column.cache.make_growing()
     unread = column.history[column.grown :]
@@ -357,15 +315,9 @@ def text_of(vlm: VisionLanguageModel, tokens: list[int]) -> str:
 
 
 def newly_said(vlm: VisionLanguageModel, tokens: list[int], read: int) -> tuple[str, int]:
-    """The text that the last of an answer's tokens completes, and how many have been read then.
-
-    A token more than a few positions back does not change it, so only the last ones are decoded.
-
-    Args:
-        vlm: the model.
-        tokens: of the answer so far.
-        read: how many of them had been read before.
-    """
+    """The text that the last of an answer's tokens completes, and how many have been read then;
+    read: how many had been before. A token more than a few positions back does not change it, so
+    only the last ones are decoded."""
     start = max(0, read - CONTEXT)
     before, now = text_of(vlm, tokens[start:read]), text_of(vlm, tokens[start:])
     if now.endswith("\ufffd"):  # an unfinished character waits for its other bytes
@@ -374,29 +326,15 @@ def newly_said(vlm: VisionLanguageModel, tokens: list[int], read: int) -> tuple[
 
 
 def spelling(tokenizer: Any, token: int) -> tuple[str, bytes]:
-    """What a token says.
-
-    Args:
-        tokenizer: of the model.
-        token: its number.
-
-    Returns:
-        text, with a replacement character for what is only a part of one; and bytes, which are
-        those of the text where the vocabulary has no spelling of its own for them.
-    """
+    """What a token says: text, with a replacement character for what is only a part of one; and
+    bytes, which are those of the text where the vocabulary has no spelling of its own for them."""
     text = whole_characters(tokenizer.decode([token]))
     if "\ufffd" not in text:
         return text, text.encode()
     piece = str(tokenizer.convert_ids_to_tokens(token))
     if (found := BYTE.fullmatch(piece)) is not None:
         return text, bytes([int(found[1], 16)])
-    letters = _letters()
+    letters = {letter: byte for byte, letter in bytes_to_unicode().items()}  # of byte-level ones
     if all(letter in letters for letter in piece):
         return text, bytes(letters[letter] for letter in piece)
     return text, text.encode()
-
-
-@lru_cache(1)
-def _letters() -> dict[str, int]:
-    """The byte of each letter of byte-level vocabularies."""
-    return {letter: byte for byte, letter in bytes_to_unicode().items()}

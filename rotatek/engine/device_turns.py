@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final
 
 import torch
@@ -31,11 +30,8 @@ def cores_here(limit: str = LIMIT) -> int:
 
 
 class DeviceTurns:
-    """A fair lock: it goes to the thread that has waited longest.
-
-    Args:
-        places: how many threads may hold it at once.
-    """
+    """A fair lock, which so many threads may hold at once: it goes to the one that has waited
+    longest."""
 
     def __init__(self, places: int = 1) -> None:
         self._guard = threading.Lock()
@@ -57,12 +53,7 @@ class DeviceTurns:
             self._waiting.append(mine)
         mine.acquire()  # until it is handed over
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().release()
@@ -73,10 +64,8 @@ class DeviceTurns:
 class YieldToDecode:
     """Lets decoding steps interrupt a prefill, between two of its layers.
 
-    Args:
-        turns: the lock that the prefill holds.
-        patience: most seconds that others wait, besides one layer.
-        pace: keeps the device at most one layer behind the host.
+    turns: the lock that the prefill holds; patience: most seconds that others wait, besides one
+    layer; pace: keeps the device at most one layer behind the host.
     """
 
     def __init__(self, turns: DeviceTurns, patience: Callable[[], float], pace: Pace) -> None:

@@ -28,7 +28,7 @@ from rotatek.engine import memory
 from rotatek.engine.conversation import Column, Conversation, feed_follow_up
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
-from rotatek.engine.memory import Admission, MemoryReservation, room_of
+from rotatek.engine.memory import Admission, MemoryReservation
 from rotatek.engine.passes import Prefill, empty_cache, fill, forked, prefills_of, turn_of
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
@@ -47,7 +47,7 @@ from rotatek.inspect.answer_attention import AnswerAttentionRecorder, RecorderGr
 from rotatek.inspect.trace import TraceRecorder
 from rotatek.methods.settings import BASELINE, USUAL, Settings
 from rotatek.models import Prompt, VisionLanguageModel, load
-from rotatek.models.memory import is_out_of_memory
+from rotatek.models.memory import free_bytes, is_out_of_memory
 
 log = logging.getLogger("rotatek")
 
@@ -59,12 +59,9 @@ class Engine:
     with all of the answer's memory reserved (and counted) at its start. Not for ZeroGPU.
 
     Raises on construction: the errors of `rotatek.models.load`.
-
-    Class attributes:
-        lookahead: tokens past an answer's limit that `Conversation.shorten` can take back.
     """
 
-    lookahead: ClassVar[int] = 1
+    lookahead: ClassVar[int] = 1  # tokens past a limit that `Conversation.shorten` can take back
 
     def __init__(
         self,
@@ -78,8 +75,9 @@ class Engine:
         self.limits = limits or Limits()
         self.graphs = graphs
         self.scheduler = Scheduler(self.vlm, graphs=graphs, expected=lambda: self.admission.running)
+        share = memory.SHARE.get(self.vlm.device.type, 0.5)  # of what the model leaves
         self.admission = Admission(
-            lambda: self.limits.cache_bytes or room_of(self.vlm.device),
+            lambda: self.limits.cache_bytes or round(share * free_bytes(str(self.vlm.device))),
             lambda: self.scheduler.batch_bytes,
             lambda: self.vlm.questions.bytes,
         )
@@ -89,16 +87,7 @@ class Engine:
     def answer(
         self, request: Request, settings: Settings, stop: StopFlag | None = None
     ) -> Iterator[Event]:
-        """One column, named "answer".
-
-        Args:
-            request: the question with its pictures.
-            settings: how its cache is compressed.
-            stop: ends the answer early once it is set.
-
-        Returns:
-            Events as of `compare`.
-        """
+        """`compare` with one column, named "answer"."""
         return self.compare(request, {"answer": settings}, stop)
 
     def compare(
@@ -125,7 +114,7 @@ class Engine:
         of the first. Columns of different settings draw with the same noise.
 
         Args:
-            request: the question with its pictures.
+            request: of `make_request`.
             columns: settings by the name that events carry.
             stop: ends every column early once it is set.
             trace: record the first column that compresses; its `Finished` event has the trace.
@@ -198,7 +187,6 @@ class Engine:
         return False
 
     def _close(self, columns: list[Column]) -> None:
-        """Take columns out of the running batch, and free every tensor."""
         self.scheduler.leave([column.row for column in columns if column.row is not None])
         for column in columns:
             column.close()
@@ -215,12 +203,6 @@ class Engine:
         text = self.vlm.full_bytes(prompt.ids.shape[1] - visual + new_tokens)
         shares = sum(settings.nominal_kv for settings in columns.values())
         return round(len(columns) * text + shares * self.vlm.full_bytes(visual, states=0))
-
-    def _held(self, columns: list[Column]) -> int:
-        """Bytes that caches take once their answers are as long as they may be."""
-        limits = (column.row.limit for column in columns if column.row is not None)
-        room = sum(self.vlm.full_bytes(limit, states=0) for limit in limits)
-        return room + sum(column.bytes().total for column in columns)
 
     def _failed(self, failure: Exception) -> Failed:
         """The visitor's message for a failure; a lost accelerator is recorded."""
@@ -242,13 +224,6 @@ class Engine:
 
         Events as in `compare`; prefill_ms is that of the question alone, and bytes count all of the
         grown cache. An incomplete answer closes the conversation.
-
-        Args:
-            conversation: as `compare` has filled it.
-            question: the text of the next turn.
-            max_new_tokens: the longest answer, 1 to `Limits`.
-            stop: ends every column early once it is set.
-            sampling: how the answer's tokens are chosen; by default greedily.
 
         Raises:
             UserError: at once, for a question that is refused; the conversation is unchanged.
@@ -274,7 +249,6 @@ class Engine:
         stop: StopFlag,
         sampling: Sampling,
     ) -> Iterator[Event]:
-        """`follow`, with the question as the model reads it."""
         failed, answered, prompt = None, False, conversation.prompt
         assert prompt is not None
         try:
@@ -330,7 +304,6 @@ class Engine:
     def _prompt(
         self, request: Request, columns: Mapping[str, Settings]
     ) -> tuple[Prompt, ImageFeatures]:
-        """Encode a request; pictures that the vision tower has encoded before are reused."""
         key, warm = key_of(request.images, request.scope), None
         if request.images:
             warm = self.pictures.find(key, {settings.pruning for settings in columns.values()})
@@ -378,8 +351,7 @@ class Engine:
         reused: bool,
         stop: StopFlag,
     ) -> Iterator[Event]:
-        """Fill all caches, those of one plan from one forward pass; it ends early where it is
-        stopped."""
+        """Fill all caches, those of one plan from one forward pass, until it is stopped."""
         for _, embedded, plan, tower_ms in prefills:
             group = [column for column in columns if column.plan is plan]
             drawn = [column for column in group if not column.draw]
@@ -444,8 +416,10 @@ class Engine:
                 yield column.finished(self.vlm, columns[0], prompt)
             if not packed:
                 stored = [self._pack(column, columns) for column in alive]
-                if lease is not None:
-                    lease.resize(self._held(columns))
+                if lease is not None:  # the caches, and answers as long as they may be
+                    limits = (column.row.limit for column in columns if column.row is not None)
+                    room = sum(self.vlm.full_bytes(limit, states=0) for limit in limits)
+                    lease.resize(room + sum(column.bytes().total for column in columns))
                 rows = [one.row for one in alive if one.row is not None and not one.row.ended]
                 if rows:
                     self.scheduler.join(rows)

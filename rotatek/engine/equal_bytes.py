@@ -52,17 +52,8 @@ def rivals() -> dict[str, ChannelMethod]:
 def matched_live(
     vlm: VisionLanguageModel, prompt: Prompt, chosen: Settings, **options: Any
 ) -> dict[str, Settings]:
-    """The uncompressed model, dropped tokens alone, and every method, at equal live bytes.
-
-    Args:
-        vlm: the model.
-        prompt: on which bytes are measured.
-        chosen: the settings that set the budget; they do not change.
-        options: flat options for the methods that have them.
-
-    Returns:
-        settings by short names.
-    """
+    """The uncompressed model, dropped tokens alone, and every method, by short names, at the live
+    bytes that `chosen` has on a prompt; options: flat, for the methods that have them."""
     own, least = chosen.channels, dict[str, ChannelMethod]({ALONE: Full()})
     least |= {name: one.with_share(0.0) for name, one in rivals().items()}
     for method in reducers():
@@ -98,8 +89,11 @@ def _within(
                     ends[place] = ends[place][0], share
         return found
 
+    def with_share(method: ChannelMethod, share: float) -> Settings:
+        return Settings(channels=method.with_share(share))
+
     fits = [place for place, size in enumerate(sizes) if size <= SLACK * budget]
-    shares = {place: partial(_with_share, least[place]) for place in fits}
+    shares = {place: partial(with_share, least[place]) for place in fits}
     found = {place: plain[place] for place in fits} | search(shares, SMALLEST)
     first = chosen.tokens if chosen.prunes_tokens else pruners()[0]()
     others = [kind() for kind in pruners() if kind.of_paper and kind.name != first.name]
@@ -108,10 +102,6 @@ def _within(
         found |= search({place: partial(_dropped, pruner, least[place]) for place in left}, FEWEST)
     smallest = (_dropped(pruner, one, FEWEST) for one in least)  # where no pruner drops enough
     return [found.get(place, one) for place, one in enumerate(smallest)]
-
-
-def _with_share(method: ChannelMethod, share: float) -> Settings:
-    return Settings(channels=method.with_share(share))
 
 
 def _dropped(pruner: TokenPruner, method: ChannelMethod, share: float) -> Settings:

@@ -155,7 +155,8 @@ def folded(events: Iterable[Event], settings: Mapping[str, Settings]) -> "dict[s
 
 @dataclass
 class Answer:
-    """One column's answer so far; times in milliseconds, sizes in bytes."""
+    """One column's answer so far; times in milliseconds, sizes in bytes. Of each token: pieces, its
+    text; ids, its number; same, whether the first column has it here, too; kl; likely."""
 
     title: str
     settings: Settings
@@ -168,27 +169,22 @@ class Answer:
 
     @property
     def pieces(self) -> list[str]:
-        """The text of each token."""
         return [token.text for token in self.tokens]
 
     @property
     def ids(self) -> list[int]:
-        """The number of each token."""
         return [token.token_id for token in self.tokens]
 
     @property
     def same(self) -> list[bool]:
-        """Of each token, whether the first column has it here, too."""
         return [not token.divergent for token in self.tokens]
 
     @property
     def kl(self) -> list[float | None]:
-        """Of each token, nats; None once the answer has diverged from the first column's."""
         return [token.kl for token in self.tokens]
 
     @property
     def likely(self) -> list[tuple[Likely, ...]]:
-        """Of each token, as `Token.likely`."""
         return [token.likely for token in self.tokens]
 
     @property
@@ -291,13 +287,12 @@ class Health:
 class EngineState:
     """An engine's totals since its start, and its present work.
 
-    prefills: rows; steps; tokens; shed: requests that ran out of memory; failed: rows that did by
+    shed: requests that ran out of memory; failed: rows that did by
     themselves; running, waiting: requests that are being answered, and that wait for memory; rows:
     of the running batch; live_bytes: of all caches, kept conversations included, and room_bytes:
     their limit; picture_*: bytes of pictures in memory, and how many were found there or not.
     """
 
-    prefills: int = 0
     steps: int = 0
     tokens: int = 0
     shed: int = 0

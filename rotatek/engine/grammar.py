@@ -19,11 +19,7 @@ SHOWN: Final = 160  # of what is wrong with it
 
 
 def _library() -> Any:
-    """llguidance, imported when it is needed.
-
-    Raises:
-        SchemasNotInstalled: where it is not there.
-    """
+    """llguidance, imported when it is needed."""
     try:
         import llguidance  # noqa: PLC0415  # of an extra
         import llguidance.hf  # noqa: PLC0415
@@ -33,14 +29,8 @@ def _library() -> Any:
 
 
 def compiled(schema: str, *, lenient: bool = False) -> str:
-    """A JSON schema as a grammar, checked.
-
-    Args:
-        schema: as JSON text.
-        lenient: leave out what the library cannot enforce, in place of refusing it.
-
-    Returns:
-        The grammar as JSON text, which `Sampling.grammar` takes.
+    """A JSON schema as a checked grammar, for `Sampling.grammar`, in JSON; lenient: leave out what
+    the library cannot enforce, in place of refusing it.
 
     Raises:
         SchemaUnusable: for a schema that is none, or that cannot be enforced.
@@ -61,20 +51,12 @@ def compiled(schema: str, *, lenient: bool = False) -> str:
 
 
 def spelt(vlm: VisionLanguageModel) -> Any:
-    """What a model's tokens spell, for `Matcher`.
-
-    Raises:
-        SchemasNotInstalled: where the library is not there.
-    """
+    """What a model's tokens spell, for `Matcher`."""
     return _library().hf.from_tokenizer(vlm.tokenizer, eos_token=sorted(vlm.stop_ids))
 
 
 class Matcher:
-    """One answer on its way through a grammar.
-
-    Args:
-        tokens: of `spelt`.
-        grammar: of `compiled`.
+    """One answer on its way through a grammar of `compiled`, with tokens of `spelt`.
 
     Raises:
         SchemaBroken: where it cannot be followed, or is too large for the library.
@@ -85,11 +67,7 @@ class Matcher:
         self._check()
 
     def allowed(self, vocabulary: int, device: torch.device) -> Tensor:
-        """[vocabulary] bool: which tokens may come next.
-
-        Raises:
-            SchemaBroken: where the grammar has become too large to follow.
-        """
+        """[vocabulary] bool: which tokens may come next."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._check()
         mask = np.unpackbits(bits, bitorder="little")[:vocabulary]

@@ -62,12 +62,8 @@ def key_of(images: tuple[Image.Image, ...], scope: str = "") -> bytes:
 
 
 class ImageFeatureCache:
-    """The pictures that one model has encoded most recently.
-
-    Args:
-        vlm: the model.
-        most_bytes: limit of all cached results; 0 caches nothing.
-    """
+    """The pictures that one model has encoded most recently; most_bytes: limit of all cached
+    results; 0 caches nothing."""
 
     def __init__(self, vlm: VisionLanguageModel, most_bytes: int) -> None:
         self.vlm, self.most_bytes = vlm, most_bytes
@@ -87,17 +83,13 @@ class ImageFeatureCache:
             return looked
 
     def look(self, looked: ImageFeatures, prompt: Prompt, pruner: TokenPruner) -> Seen:
-        """The result of `encode_images` for a picture, from cached results where there are any.
-
-        Args:
-            looked: the picture; results are added to it.
-            prompt: with its pixels.
-            pruner: one of the encoder stage chooses among the tokens.
-        """
+        """The result of `encode_images` for the pixels of a prompt, from cached results where there
+        are any; new ones are added to `looked`."""
         pixels, watches = prompt.pixels, _watches(pruner)
         if watches not in looked.seen:
             with self._guard:  # another request may have encoded it meanwhile
-                self._learn(looked, self._kept.get(looked.key))
+                if (other := self._kept.get(looked.key)) is not None:
+                    looked.seen = other.seen | looked.seen
         if watches not in looked.seen:
             if watches:
                 with torch.inference_mode():
@@ -109,17 +101,13 @@ class ImageFeatureCache:
             return looked.seen[False], None
         return self.vlm.encode_images(pixels, pruner, watched=looked.seen[True])
 
-    @staticmethod
-    def _learn(looked: ImageFeatures, other: ImageFeatures | None) -> None:
-        """Copy the results of another encoding of the same pictures."""
-        looked.seen = ({} if other is None else other.seen) | looked.seen
-
     def _keep(self, looked: ImageFeatures) -> None:
         """Cache results; those used least recently are dropped."""
         light = {n: t for n, t in looked.pixels.tensors.items() if not n.startswith(HEAVY)}
         looked.pixels = replace(looked.pixels, tensors=light)
         with self._guard:
-            self._learn(looked, self._kept.pop(looked.key, None))
+            if (other := self._kept.pop(looked.key, None)) is not None:
+                looked.seen = other.seen | looked.seen
             self._kept[looked.key] = looked
             while self._kept and sum(one.bytes() for one in self._kept.values()) > self.most_bytes:
                 self._kept.popitem(last=False)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -21,29 +22,22 @@ from rotatek.bridge.attention import StopFlag
 from rotatek.errors import Stopped
 from rotatek.inputs.images import MIN_SIDE
 from rotatek.inputs.request import Request
-from rotatek.models.memory import free_bytes
 
 log = logging.getLogger("rotatek")
 
+SHARE: Final = {"cuda": 0.75, "cpu": 0.5}  # of free memory, for caches; prefills need the rest
 LOOK_S: Final = 0.05  # how often a waiting request checks whether it was stopped
 TELL_S: Final = 1.0  # how often it reports its position in the queue
-SHARE: Final = {"cuda": 0.75, "cpu": 0.5}  # of free memory, for caches; prefills need the rest
 LEAST_TOKENS = 16  # an answer is not cut below this
 RESTART_S = 1.0  # for visitors to receive the message that the accelerator is lost
-
-
-def room_of(device: torch.device) -> int:
-    """Bytes for the caches of all visitors, on a device that holds its model already."""
-    return round(SHARE.get(device.type, 0.5) * free_bytes(str(device)))
 
 
 class MemoryReservation:
     """One request's share of the memory for caches, from its admission until its release.
 
-    Attributes:
-        size: bytes: an estimate at first, the real ones once they are known.
-        admitted: whether the request may start.
-        resting: whether its answer is complete, and its caches stay for a further question.
+    size: bytes, an estimate at first, the real ones once they are known; admitted: whether the
+    request may start; resting: whether its answer is complete, and its caches stay for a further
+    question.
     """
 
     def __init__(self, admission: "Admission", size: int) -> None:
@@ -100,21 +94,18 @@ class Admission:
     def __init__(
         self,
         room: Callable[[], int],
-        batched: Callable[[], int] = int,
-        beside: Callable[[], int] = int,
+        batched: Callable[[], int],
+        beside: Callable[[], int],
     ) -> None:
         self._ask_room, self._batched, self._beside = room, batched, beside
-        self._room: int | None = None
         self.leases: list[MemoryReservation] = []  # that are admitted
         self.queue: list[MemoryReservation] = []
         self.changed = threading.Condition()  # held while either list changes
 
-    @property
+    @cached_property
     def room(self) -> int:
         """Bytes for all caches."""
-        if self._room is None:
-            self._room = self._ask_room()
-        return self._room
+        return self._ask_room()
 
     @property
     def held(self) -> int:
@@ -158,11 +149,8 @@ class Admission:
 
 
 def is_lost(failure: BaseException, device: torch.device) -> bool:
-    """Whether the accelerator is of no use to this process any more.
-
-    An illegal address, a failed assertion or a memory fault on a GPU is sticky: the next call
-    raises it again. A new tensor tells.
-    """
+    """Whether the accelerator is of no use to this process any more: an illegal address, a failed
+    assertion or a memory fault on a GPU is sticky, and the next call raises it again."""
     if device.type != "cuda" or not isinstance(failure, torch.AcceleratorError):
         return False
     try:
@@ -197,11 +185,7 @@ def free(device: torch.device) -> None:
 
 
 def tighter(request: Request) -> Request:
-    """The same question with images of half the side and at most half the answer.
-
-    A quarter of the pixels makes the vision tower, the prompt and the cache smaller in both
-    families.
-    """
+    """The same question with images of half the side and at most half the answer."""
     images = tuple(
         image.resize(
             (max(MIN_SIDE, image.width // 2), max(MIN_SIDE, image.height // 2)),

@@ -51,16 +51,8 @@ GENERAL: Final = (
 
 @torch.inference_mode()
 def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple[Tensor, float]:
-    """Run the prompt into an empty cache.
-
-    Args:
-        vlm: the model.
-        embedded: the prompt as the language model's input.
-        cache: filled in place.
-
-    Returns:
-        Next-token logits [B, vocabulary] in float32, and milliseconds.
-    """
+    """Run the prompt into an empty cache: next-token logits [B, vocabulary] in float32, and
+    milliseconds."""
     started = time.perf_counter()
     logits = vlm.read(embedded, cache)
     synchronise(vlm.device)
@@ -71,17 +63,8 @@ def prefill(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> tuple
 def feed(
     vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache
 ) -> tuple[Tensor, float]:
-    """Add tokens behind a filled cache, on a GPU by replaying graphs where that is possible.
-
-    Args:
-        vlm: the model.
-        tokens: [B, T] ids.
-        position: [B] of the first of them.
-        cache: grows by T tokens.
-
-    Returns:
-        Next-token logits [B, vocabulary] in float32, and milliseconds.
-    """
+    """Add tokens [B, T] behind a filled cache, on a GPU by replaying graphs where that is possible;
+    position: [B] of the first of them. Returns as `prefill`."""
     started = time.perf_counter()
     positions = _positions(vlm, tokens, position)
     logits, reason = None, None
@@ -101,8 +84,7 @@ def feed(
 
 @torch.inference_mode()
 def read_on(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
-    """Logits [B, T, vocabulary] behind each of `tokens`, by the model itself; arguments as of
-    `feed`."""
+    """Logits [B, T, vocabulary] behind each token, by the model itself; arguments as of `feed`."""
     return _logits(vlm, tokens, _positions(vlm, tokens, position), cache, tokens.shape[1])
 
 
@@ -115,29 +97,14 @@ def _logits(
     vlm: VisionLanguageModel, tokens: Tensor, positions: Tensor, cache: Cache, kept: int
 ) -> Tensor:
     """Of the last `kept` tokens."""
-    out = vlm.model(
-        input_ids=tokens,
-        position_ids=positions,
-        use_cache=True,
-        logits_to_keep=kept,
-        **with_cache(vlm.model, cache),
-    )
-    return out.logits
+    given = {"input_ids": tokens, "position_ids": positions, "logits_to_keep": kept}
+    return vlm.model(**given, use_cache=True, **with_cache(vlm.model, cache)).logits
 
 
 @torch.inference_mode()
 def forward_one(vlm: VisionLanguageModel, tokens: Tensor, position: Tensor, cache: Cache) -> Tensor:
-    """Feed one token a row; the work is queued.
-
-    Args:
-        vlm: the model.
-        tokens: [B] ids.
-        position: [B] their positions.
-        cache: grows by one token.
-
-    Returns:
-        Next-token logits [B, vocabulary] in float32.
-    """
+    """Feed one token a row, [B] at positions [B]: next-token logits [B, vocabulary] in float32. The
+    work is queued."""
     return _logits(vlm, tokens[:, None], vlm.positions_at(position), cache, 1)[:, -1].float()
 
 
@@ -170,8 +137,8 @@ def prefills_of(
 
     Args:
         vlm: the model.
-        prompt: the request as token ids and pixels.
-        settings: those that a prefill serves are together.
+        prompt: what they read.
+        settings: in any order.
         look: the tokens that a pruner leaves of the pictures, where they may be known already.
         turn: the device, for one run of the tower.
     """
@@ -186,28 +153,11 @@ def prefills_of(
                 embedded = vlm.embed(prompt, pruner, known)
                 seen[view] = embedded, 1000 * (time.perf_counter() - started)
             embedded, ms = seen[view]
-            plan = plan_for(vlm, embedded, pruner, general)
+            layout = layout_of(vlm.model, embedded.inputs())
+            if general:  # questions that `fill` reads behind it weigh, too
+                layout = layout_behind(layout, turn_of(vlm, GENERAL).ids.shape[1])
+            plan = TokenPlan(layout, pruner, vlm.key_layers)
         yield Prefill(alike, embedded, plan, ms)
-
-
-def plan_for(
-    vlm: VisionLanguageModel,
-    embedded: Embedded,
-    pruner: TokenPruner,
-    general: bool = False,
-) -> TokenPlan:
-    """The token plan of one prefill.
-
-    Args:
-        vlm: the model.
-        embedded: the prompt, or a padded batch of them.
-        pruner: which tokens it drops.
-        general: whether general questions, which `fill` reads behind it, weigh, too.
-    """
-    layout = layout_of(vlm.model, embedded.inputs())
-    if general:
-        layout = layout_behind(layout, general_turn(vlm).shape[1])
-    return TokenPlan(layout, pruner, vlm.key_layers)
 
 
 def empty_cache(
@@ -235,12 +185,12 @@ class SharedPrefill(AttendingCache):
 
     def __init__(self, plan: TokenPlan, members: Sequence[Cache], *, timed: bool = True) -> None:
         self.plan = plan
-        self._watches: list[list[Stopwatch]] = [[] for _ in members]
+        self.watches: list[list[Stopwatch]] = [[] for _ in members]  # of what each one adds
         for cache in members:
             if not isinstance(cache, RotateKCache):
                 cache.layers.extend(DynamicLayer() for _ in range(plan.layers - len(cache.layers)))
         self._members = members
-        watches = self._watches if timed else None
+        watches = self.watches if timed else None
         shared = (
             SharedLayer(number, plan, layers, watches)
             for number, layers in enumerate(zip(*map(key_layers, members), strict=True))
@@ -253,7 +203,7 @@ class SharedPrefill(AttendingCache):
         )
 
     def end(self) -> None:
-        """The prefill is over for every member, which gets a copy of the states."""
+        """Every member gets a copy of the states."""
         self.plan.end()
         for cache in self._members:
             if isinstance(cache, RotateKCache):
@@ -261,11 +211,6 @@ class SharedPrefill(AttendingCache):
         for own, *theirs in zip(state_layers(self), *map(state_layers, self._members), strict=True):
             for layer in theirs:
                 restore(layer, state_of(own))
-
-    @property
-    def compress_ms(self) -> list[float]:
-        """Milliseconds each member has added to the prefill they share, where they are timed."""
-        return [1000 * sum(watch.seconds for watch in own) for own in self._watches]
 
 
 def fill(
@@ -285,8 +230,7 @@ def fill(
         plan: the token plan that the caches were made with.
         caches: of `empty_cache`.
         timed: whether to measure the additional time of each of several caches.
-        aside: ids [1, n] of the rows that a plan has behind the prompt; by default the general
-            questions.
+        aside: ids [1, n] of what the plan has behind the prompt; by default the general questions.
 
     Returns:
         next-token logits [B, vocabulary], and each cache's milliseconds: the pass and its own share
@@ -295,11 +239,17 @@ def fill(
     shared = SharedPrefill(plan, caches, timed=timed and len(caches) > 1)
     whole = embedded
     if plan.length > embedded.embeds.shape[1]:
-        whole = read_behind(vlm, embedded, general_turn(vlm) if aside is None else aside)
+        whole = _read_behind(vlm, embedded, turn_of(vlm, GENERAL).ids if aside is None else aside)
     logits, ms = prefill(vlm, whole, shared)
-    for cache in caches if whole.aside else ():
-        forget_behind(vlm, embedded, cache)
-    added = shared.compress_ms
+    # A state cannot forget what was read behind the prompt, so that is read once more. Other layers
+    # have forgotten it already.
+    for cache in caches if whole.aside and state_layers(shared) else ():
+        plain = DynamicCache(config=vlm.model.config)
+        vlm.read(embedded, plain)
+        forget_states(cache)
+        for own, seen in zip(state_layers(cache), state_layers(plain), strict=True):
+            restore(own, state_of(seen))
+    added = [1000 * sum(watch.seconds for watch in own) for own in shared.watches]
     return logits, [ms - sum(added) + own for own in added]
 
 
@@ -319,33 +269,16 @@ def forked(cache: Cache) -> Cache:
 
 
 def turn_of(vlm: VisionLanguageModel, question: Asked) -> Prompt:
-    """A follow-up question as the model's input: from the end of an answer to the next one's start.
-
-    Args:
-        vlm: the model.
-        question: clean text, or several.
-    """
+    """A follow-up question, of clean text, as the model's input: from the end of an answer to the
+    next one's start."""
     ids = encode_follow_up(vlm.tokenizer, question)
     tensor = torch.tensor([ids], device=vlm.device)
     return Prompt(tensor, torch.zeros_like(tensor, dtype=torch.bool), NOTHING_SHOWN)
 
 
-def general_turn(vlm: VisionLanguageModel) -> Tensor:
-    """Ids [1, n] of the general questions as the next turn of a conversation."""
-    return turn_of(vlm, GENERAL).ids
-
-
 def layout_behind(layout: Layout, tokens: int, window: int = WINDOW) -> Layout:
-    """The layout of a prompt with so many tokens behind it, which weigh and are then forgotten.
-
-    Args:
-        layout: of the prompt, [B, L].
-        tokens: n.
-        window: how many of the prompt's own last tokens weigh with them.
-
-    Returns:
-        A layout of [B, L + n] rows.
-    """
+    """The layout [B, L + n] of a prompt [B, L] with n tokens behind it, which weigh and are then
+    forgotten; window: how many of the prompt's own last tokens weigh with them."""
     behind = 0, tokens
     return Layout(
         pad(layout.visual, behind),
@@ -355,14 +288,9 @@ def layout_behind(layout: Layout, tokens: int, window: int = WINDOW) -> Layout:
     )
 
 
-def read_behind(vlm: VisionLanguageModel, embedded: Embedded, ids: Tensor) -> Embedded:
-    """A prompt, or a padded batch of them, with `ids` [1, n] behind it.
-
-    Its logits are those of the prompt; its next position is that behind `ids`.
-
-    Raises:
-        RequestTooLong: where the model's context does not hold both.
-    """
+def _read_behind(vlm: VisionLanguageModel, embedded: Embedded, ids: Tensor) -> Embedded:
+    """A prompt with `ids` [1, n] behind it, for `fill`: its logits are those of the prompt; its
+    next position is that behind `ids`."""
     rows, (B, length), room = ids.shape[1], embedded.visual.shape, vlm.context()
     if room is not None and length + rows > room:
         raise RequestTooLong
@@ -379,15 +307,3 @@ def read_behind(vlm: VisionLanguageModel, embedded: Embedded, ids: Tensor) -> Em
         words=None if embedded.words is None else torch.cat([embedded.words, words], 1),
         aside=rows,
     )
-
-
-def forget_behind(vlm: VisionLanguageModel, embedded: Embedded, cache: Cache) -> None:
-    """Give a filled cache the states of the prompt alone: a state cannot forget what was read
-    behind it, so the prompt is read once more. Other layers have forgotten it already."""
-    if not state_layers(cache):
-        return
-    plain = DynamicCache(config=vlm.model.config)
-    vlm.read(embedded, plain)
-    forget_states(cache)
-    for own, seen in zip(state_layers(cache), state_layers(plain), strict=True):
-        restore(own, state_of(seen))

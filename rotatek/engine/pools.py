@@ -1,7 +1,7 @@
-"""A layer's store as tensors: those that are stacked over all rows, and pools for those that differ
-in size from row to row: planes, bases, heads of many widths."""
+"""A layer of a cache as tensors: those that are stacked over all rows, and pools for those that
+differ in size from row to row: planes, bases, heads of many widths."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -10,14 +10,17 @@ from torch import Tensor
 
 from kernels.planes import GRANULE, Planes
 from kernels.reference import Packed
+from rotatek.cache.sliding_window import WindowPositions, WindowSchedule
 from rotatek.methods.channels.base import Store
 
 TOKENS: Final = 2  # the dimension of tokens, wherever there is one
-WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
+TEXT: Final = ("text.keys", "text.values")
+WINDOW: Final = tuple(f"window.{part}" for part in WindowSchedule._fields)  # its movement
+_WIDEST: Final = (3, 4, 8, 16, 32)  # granules of the widest head: the sizes that kernels have
 # Of planes: tensors of all heads, one behind the other, and the table of their offsets.
 _OF_PLANES: Final = {"data": "offsets", "basis": "starts", "steps": "starts"}
-FINEST: Final = GRANULE * GRANULE  # least growth of a section: kernels rely on it for planes
-SHARE_BITS: Final = 4  # else by a sixteenth to an eighth of itself
+_FINEST: Final = GRANULE * GRANULE  # least growth of a section: kernels rely on it for planes
+_SHARE_BITS: Final = 4  # else by a sixteenth to an eighth of itself
 
 Copy = tuple[Tensor, Tensor]  # to, from
 Shift = tuple[Tensor, int]  # a tensor and the number to add to it
@@ -25,30 +28,87 @@ Block = tuple[int, str]  # a layer and the name of a tensor in it
 Sections = dict[Block, tuple[int, int]]  # of one row: (start, count) of each flat tensor
 
 
-class StoreTensors(NamedTuple):
-    """The tensors of one sample's store by name (those of planes as `keys.data`).
+class LayerRow(NamedTuple):
+    """One layer of a cache that joins a group; without tensors, the host's record of it there.
 
-    stacked: [1, ...], of one shape for all rows of a form, but for the tokens of those that are
-    in `Store.per_token`; flat: [n, ...], of all heads, pooled; tables: [1, Hkv], the heads'
-    offsets in them; numbers: the host's sizes of launches.
+    store: its visual tokens as attention reads them, or None; waits: a store that cannot be
+    stacked, which every step would rebuild: it is rebuilt once, and comes back when the row leaves;
+    stacked: [1, ...] by name, of one shape for all rows of a form but for the tokens of `TEXT` and
+    of per_token; flat: [n, ...], of all heads, pooled; tables: [1, Hkv], the heads' offsets in
+    them; numbers: the host's sizes of launches; per_token: names of what has an entry for each
+    visual token; tokens: visual ones that are stored; seen: those of them that are no padding;
+    length: of the text, once the row is in a group less what that has grown by; logical: tokens so
+    far; reach: slots of the tokens inside a window, where the answer may go beyond it.
     """
 
+    store: Store | None
+    waits: Store | None
     stacked: dict[str, Tensor]
     flat: dict[str, Tensor]
     tables: dict[str, Tensor]
     numbers: dict[str, int]
+    per_token: tuple[str, ...]
+    tokens: int
+    seen: int
+    length: int
+    logical: int
+    reach: int | None
 
-    def form(self, per_token: Sequence[str]) -> Hashable:
-        """Equal for stores whose rows can share tensors, up to the sizes of pools."""
+
+def layer_row_of(held: Any, tokens: int) -> LayerRow:
+    """One layer of a filled cache of one sample, which may add so many tokens: of a `RotateKCache`,
+    or of transformers' own, all of which counts as text."""
+    text, store, waits = getattr(held, "text", None), None, None
+    if text is None:
+        keys, values, schedule = held.keys, held.values, None
+        length, logical = keys.shape[TOKENS], held.get_seq_length()
+        if held.is_sliding and logical + tokens > held.sliding_window:
+            device = keys.device
+            places = torch.arange(logical - length, logical, dtype=torch.int32, device=device)[None]
+            count = torch.full((1,), logical, dtype=torch.int32, device=device)
+            schedule = WindowPositions(held.sliding_window, places, places[:, :0], count).tables
+    else:
+        held.follow(tokens)
+        keys, values, schedule, store = text.keys, text.values, text.tables, held.store
+        length, logical = text.longest, held.logical
+        if store is not None and not store.per_token:
+            store, waits = Store(store.read()._replace(fresh=False)), store
+    named = {} if store is None else store.visual._asdict() | store.beside
+    planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
+    tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
+    tensors |= {f"{side}.{n}": t for side, each in planes.items() for n, t in each.own.items()}
+    flat = {n: tensors.pop(n) for n in [f"{side}.{part}" for side in planes for part in _OF_PLANES]}
+    tables = {name: tensors.pop(name) for name in dict.fromkeys(map(table_of, flat))}
+    per_token = () if store is None else tuple(n for n in store.per_token if n in tensors)
+    stored = 0 if store is None else store.visual.tokens
+    numbers = {"tokens": stored} if store is not None and isinstance(store.visual, Packed) else {}
+    numbers |= {f"{side}.widest": each.widest for side, each in planes.items()}
+    tensors = dict(sorted(tensors.items())) | dict(zip(TEXT, (keys, values), strict=True))
+    reach = None
+    if schedule is not None:
+        tensors |= dict(zip(WINDOW, schedule, strict=True))
+        reach = schedule.width
+    return LayerRow(
+        store, waits, tensors, flat, tables, numbers, per_token, stored, 0, length, logical, reach
+    )
+
+
+def key_of(own: Sequence[LayerRow]) -> Hashable:
+    """Equal for caches whose rows are stored together in every layer: their tensors have one shape,
+    up to the sizes of pools, which are about as large."""
+    forms: list[Hashable] = []
+    for one in own:
         shapes, longest = [], 0
-        for name, tensor in self.stacked.items():
+        for name, tensor in one.stacked.items():
             shape = list(tensor.shape[1:])
-            if name in per_token:
-                longest = max(longest, shape.pop(TOKENS - 1))
+            if name in (*TEXT, *one.per_token):
+                tokens = shape.pop(TOKENS - 1)
+                longest = longest if name in TEXT else max(longest, tokens)
             shapes.append((name, tensor.dtype, tuple(shape)))
-        pooled = [(name, tensor.dtype, tensor.shape[1:]) for name, tensor in self.flat.items()]
+        pooled = [(name, tensor.dtype, tensor.shape[1:]) for name, tensor in one.flat.items()]
         # Neighbours within a factor of two: there is less padding than data.
-        return (*shapes, *pooled, longest.bit_length())
+        forms.append((type(one.store), *shapes, *pooled, longest.bit_length()))
+    return tuple(forms), tuple(size.bit_length() for size in _needed(own).values())
 
 
 def table_of(name: str) -> str:
@@ -57,33 +117,10 @@ def table_of(name: str) -> str:
     return f"{side}.{_OF_PLANES[part]}"
 
 
-def taken_apart(store: Store | None) -> StoreTensors:
-    """The tensors of a store whose rows are stacked with others; none where there is no store."""
-    if store is None:
-        return StoreTensors({}, {}, {}, {})
-    named = store.visual._asdict() | store.beside
-    planes = {side: part for side, part in named.items() if isinstance(part, Planes)}
-    tensors = {n: part for n, part in named.items() if isinstance(part, Tensor) and n != "lengths"}
-    numbers = {"tokens": store.visual.tokens} if isinstance(store.visual, Packed) else {}
-    tensors |= {f"{side}.{n}": t for side, each in planes.items() for n, t in each.own.items()}
-    numbers |= {f"{side}.widest": each.widest for side, each in planes.items()}
-    flat = {n: tensors.pop(n) for n in [f"{side}.{part}" for side in planes for part in _OF_PLANES]}
-    tables = {name: tensors.pop(name) for name in dict.fromkeys(map(table_of, flat))}
-    return StoreTensors(dict(sorted(tensors.items())), flat, tables, numbers)
-
-
-def emptied(store: Store) -> Store:
-    """A store of the same kind that holds nothing of any row."""
-    parts = taken_apart(store)
-    named = parts.stacked | parts.tables | parts.flat
-    nothing = {name: tensor[:0].clone() for name, tensor in named.items()}
-    return put_together(store, nothing, {}, torch.zeros(0, dtype=torch.int32))
-
-
 def put_together(
     pattern: Store, tensors: Mapping[str, Tensor], numbers: Mapping[str, int], lengths: Tensor
 ) -> Store:
-    """A store like `pattern` with other tensors and numbers, by their names in `StoreTensors`."""
+    """A store like `pattern` with other tensors and numbers, by their names in `LayerRow`."""
     given: dict[str, Any] = dict(tensors) | dict(numbers)
     beside = {name: given.pop(name) for name in pattern.beside}
     for side, planes in pattern.visual._asdict().items():
@@ -101,14 +138,14 @@ def launched_by(
     names = {name: None for each in numbers for name in each}
     most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
     for name, value in most.items():
-        wider = next((size for size in WIDEST if size >= value), value)
+        wider = next((size for size in _WIDEST if size >= value), value)
         most[name] = -(-value // step) * step if name == "tokens" else wider
     return most
 
 
-def coarse(size: int) -> int:
+def _coarse(size: int) -> int:
     """A section size for `size`, up to an eighth larger: rows of similar sizes fit it, too."""
-    step = max(FINEST, 1 << max(0, size.bit_length() - SHARE_BITS))
+    step = max(_FINEST, 1 << max(0, size.bit_length() - _SHARE_BITS))
     return -(-size // step) * step
 
 
@@ -117,21 +154,17 @@ class Pools:
 
     A budget of bits or widths is that of all layers together: the shares of layers and heads vary
     from prompt to prompt, their sum hardly. So one section for all layers needs little padding:
-    the sizes of rows of one group are within a factor of two of each other (`size_class`), and the
+    the sizes of rows of one group are within a factor of two of each other (`key_of`), and the
     section has the size of the largest, rounded up by an eighth at most. `kernels` find a head by
     its offset in a table, which is rewritten in place as rows come, go and move: addresses stay.
 
-    Args:
-        first: every layer's tensors of a cache of the form.
-
-    Attributes:
-        pools: [rows, section, ...]; a section is counted in elements, or in rows of a basis.
-        tables: [rows, Hkv] by layer and name; their numbers count a pool's first two dimensions.
-        pool_of: the pool of each flat tensor, and that of each table: all that one table addresses
-            has sections of one size.
+    pools: [rows, section, ...]; a section is counted in elements, or in rows of a basis. tables:
+    [rows, Hkv] by layer and name; their numbers count a pool's first two dimensions. pool_of: the
+    pool of each flat tensor, and that of each table: all that one table addresses has sections of
+    one size.
     """
 
-    def __init__(self, first: Sequence[StoreTensors]) -> None:
+    def __init__(self, first: Sequence[LayerRow]) -> None:
         self.pools: dict[Hashable, Tensor] = {}
         self.tables: dict[Block, Tensor] = {}
         self.pool_of: dict[Block, Hashable] = {}
@@ -142,13 +175,13 @@ class Pools:
                 self.pools[pool] = flat.new_zeros(0, 0, *flat.shape[1:])
                 self.tables[layer, table] = parts.tables[table][:0].clone()
 
-    def fit(self, caches: Sequence[Sequence[StoreTensors]], rows: int, size: int) -> bool:
+    def fit(self, caches: Sequence[Sequence[LayerRow]], rows: int, size: int) -> bool:
         """Allocate sections for `size` rows, the given caches' and the first `rows` included.
         Whether tensors moved."""
         rooms = {pool: tensor.shape[1] for pool, tensor in self.pools.items()}
         for own in caches:
-            for pool, wanted in needed(own).items():
-                rooms[pool] = max(rooms[pool], coarse(wanted))
+            for pool, wanted in _needed(own).items():
+                rooms[pool] = max(rooms[pool], _coarse(wanted))
         return self._allocate(rows, size, rooms)
 
     def shrink(self, rows: Sequence[Sections], size: int) -> None:
@@ -157,7 +190,7 @@ class Pools:
         for row in rows:
             for block, (start, count) in row.items():
                 pool = self.pool_of[block]
-                rooms[pool] = max(rooms[pool], coarse(start + count))
+                rooms[pool] = max(rooms[pool], _coarse(start + count))
         self._allocate(len(rows), size, rooms)
 
     def _allocate(self, rows: int, size: int, rooms: dict[Hashable, int]) -> bool:
@@ -181,14 +214,9 @@ class Pools:
         self.pools = made
         return True
 
-    def add(
-        self, own: Sequence[StoreTensors], place: int
-    ) -> tuple[Sections, list[Copy], list[Shift]]:
-        """Put a cache's tensors at an index, for which `fit` has allocated a section.
-
-        Returns:
-            where they are, the pending copies, and the numbers to add to tables then.
-        """
+    def add(self, own: Sequence[LayerRow], place: int) -> tuple[Sections, list[Copy], list[Shift]]:
+        """Put a cache's tensors at an index, for which `fit` has allocated a section: where they
+        are, the pending copies, and the numbers to add to tables then."""
         sections: Sections = {}
         copies: list[Copy] = []
         shifts: list[Shift] = []
@@ -237,13 +265,12 @@ class Pools:
                 found[table] = self.tables[here, table][place : place + 1] - first
         return found
 
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """All tensors."""
-        yield from self.pools.values()
-        yield from self.tables.values()
+        return [*self.pools.values(), *self.tables.values()]
 
 
-def needed(own: Sequence[StoreTensors]) -> dict[Hashable, int]:
+def _needed(own: Sequence[LayerRow]) -> dict[Hashable, int]:
     """Section sizes that a cache needs in each pool, for all layers together."""
     sums: dict[Hashable, int] = {}
     for parts in own:
@@ -253,12 +280,7 @@ def needed(own: Sequence[StoreTensors]) -> dict[Hashable, int]:
     return sums
 
 
-def size_class(own: Sequence[StoreTensors]) -> Hashable:
-    """Equal for caches that hold about as much in each pool."""
-    return tuple(size.bit_length() for size in needed(own).values())
-
-
-def _pool_of(name: str, parts: StoreTensors) -> Hashable:
+def _pool_of(name: str, parts: LayerRow) -> Hashable:
     """Equal for tensors that share a pool: those of Keys and Values do, and of all layers whose
     heads are as wide. What one table addresses has sections of one size, so a pool is that of all
     tensors of its table: steps beside a basis of narrower heads have one of their own."""

@@ -6,46 +6,26 @@ tensors lie in each layer's (`rotatek.engine.row_group_layer`) and in pools of a
 """
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
-from rotatek.engine.pools import Copy, Pools, Shift, launched_by, size_class
-from rotatek.engine.row_group_layer import (
-    COARSE_SIZES,
-    LayerRow,
-    Row,
-    RowGroupLayer,
-    RowLengths,
-    room_for,
-)
+from rotatek.engine.pools import Copy, LayerRow, Pools, Shift, launched_by
+from rotatek.engine.row_group_layer import COARSE_SIZES, Row, RowGroupLayer, room_for
 from rotatek.engine.sequences import Sequence as Owner
-
-
-def key_of(own: Sequence[LayerRow]) -> Hashable:
-    """Equal for caches whose rows are stored together in every layer."""
-    forms = tuple(
-        None if one.store is None else (type(one.store), one.parts.form(one.store.per_token))
-        for one in own
-    )
-    return forms, size_class([piece.parts for piece in own]), tuple(piece.reach for piece in own)
 
 
 class RowGroup:
     """Rows of one storage form, layer by layer.
 
-    Args:
-        first: every layer of a cache of the form.
-
-    Attributes:
-        rows: the row at each index, or None.
-        slots: by layer.
+    first: every layer of a cache of the form; rows: the row at each index, or None; slots: by
+    layer.
     """
 
     def __init__(self, first: Sequence[LayerRow]) -> None:
         self.rows: list[Row | None] = []
-        self.pools = Pools([piece.parts for piece in first])
+        self.pools = Pools(first)
         self.slots = [
             RowGroupLayer(piece, self.pools, layer, self.rows) for layer, piece in enumerate(first)
         ]
@@ -57,23 +37,25 @@ class RowGroup:
         return [None if row is None else row.owner for row in self.rows]
 
     @property
-    def taken(self) -> bool:
-        """Whether any row is in use."""
-        return any(self.rows)
-
-    @property
     def size(self) -> int:
         """Capacity of rows in every layer."""
         return min(slots.size for slots in self.slots)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors."""
-        return [*self.pools.tensors(), *(t for slots in self.slots for t in slots.tensors())]
+        """All tensors; the device's lengths are those of all layers."""
+        waiting = [held.waits for slots in self.slots for held in slots.held]
+        own = [t for store in waiting if store is not None for _, t in store.tensors()]
+        marks = [] if self._marks is None else [self._marks]
+        return [*self._stored(), *marks, *own]
+
+    def _stored(self) -> list[Tensor]:
+        """All tensors of rows, [size, ...]."""
+        return [*self.pools.tensors(), *(t for one in self.slots for t in one.tensors.values())]
 
     def fit(
         self, alike: Sequence[Sequence[LayerRow]], room: int, coarse: bool, growth: float = 1.0
     ) -> int:
-        """Allocate capacity for caches.
+        """Allocate capacity for caches. How many layers' addresses have changed.
 
         Args:
             alike: every layer of each.
@@ -82,19 +64,15 @@ class RowGroup:
             growth: how many times as many rows are expected soon. A growing group is made large
                 enough for these, up to the largest named size: some of many will have left before
                 the last ones come.
-
-        Returns:
-            How many layers' addresses have changed.
         """
         rows = max(len(self.rows), sum(row is not None for row in self.rows) + len(alike))
         if rows > self.size:
             rows = max(rows, min(math.ceil(growth * rows), COARSE_SIZES[-1]))
-        parts = [[piece.parts for piece in own] for own in alike]
-        moved = int(self.pools.fit(parts, len(self.rows), max(self.size, room_for(rows, coarse))))
+        moved = int(self.pools.fit(alike, len(self.rows), max(self.size, room_for(rows, coarse))))
         launched: dict[str, int] = {}
         if coarse:  # a graph is captured for all layers. The one with the widest head differs from
             # picture to picture, but that head's width hardly does.
-            each = [one.numbers for own in parts for one in own]
+            each = [one.numbers for own in alike for one in own]
             launched = launched_by([*each, *(slots.launched for slots in self.slots)], 1)
         for index, slots in enumerate(self.slots):
             pieces = [own[index] for own in alike]
@@ -109,7 +87,7 @@ class RowGroup:
 
         Args:
             own: every layer of it.
-            seen: its visual tokens, by layer.
+            seen: its visual tokens that are no padding, by layer.
             owner: of the row.
             steps: that the batch has taken.
 
@@ -119,32 +97,37 @@ class RowGroup:
         if None not in self.rows:
             self.rows.append(None)
         place = self.rows.index(None)
-        sections, copies, shifts = self.pools.add([piece.parts for piece in own], place)
-        lengths = [
-            RowLengths(
-                piece.length - slots.grown, piece.tokens, real, piece.parts.numbers, piece.waits,
-            )
-            for slots, piece, real in zip(self.slots, own, seen, strict=True)
-        ]  # fmt: skip
-        self.rows[place] = Row(owner, own[0].logical - steps, lengths, sections)
-        for slots, piece in zip(self.slots, own, strict=True):
+        sections, copies, shifts = self.pools.add(own, place)
+        layers, nothing = [], dict[str, Tensor]()
+        for slots, piece, real in zip(self.slots, own, seen, strict=True):
             copies += slots.copies(piece, place)
+            layers.append(piece._replace(
+                store=None, stacked=nothing, flat=nothing, tables=nothing, seen=real,
+                length=piece.length - slots.grown,
+            ))  # fmt: skip
+        self.rows[place] = Row(owner, own[0].logical - steps, layers, sections)
         return copies, shifts
 
-    def forget(self, gone: Collection[Owner]) -> None:
-        """Mark rows as removed; their indices stay free, and nothing moves."""
-        self.rows[:] = [None if row is None or row.owner in gone else row for row in self.rows]
-
-    def drop_rows(self, gone: Collection[Owner]) -> None:
+    def leave(self, gone: Collection[Owner], static: bool) -> None:
         """Remove rows, and move the last rows to their indices, so that no removed row is computed.
-        The group keeps its memory until its last row leaves."""
+        The group keeps its memory until its last row leaves. Where a graph has fixed the rows,
+        their indices stay free, and nothing moves."""
+        if static:
+            self.rows[:] = [None if row is None or row.owner in gone else row for row in self.rows]
+            return
         kept = [i for i, row in enumerate(self.rows) if row and row.owner not in gone]
         movers = [place for place in kept if place >= len(kept)]  # the last rows fill the holes
         order = [place if place in kept else movers.pop() for place in range(len(kept))]
         moves = [(new, old) for new, old in enumerate(order) if new != old]
         if moves:
-            each = (t for slots in self.slots for t in slots.rows_of())
-            _move_rows([*self.pools.tensors(), *each], moves)
+            to, source = torch.tensor(moves).T
+            for tensor in self._stored():
+                to, source = to.to(tensor.device), source.to(tensor.device)
+                # PyTorch cannot move rows of 8-bit floating point, but those of bytes
+                rows = (
+                    tensor.view(torch.uint8) if tensor.itemsize == 1 and tensor.numel() else tensor
+                )
+                rows.index_copy_(0, to, rows.index_select(0, source))
             self.pools.shift(moves)
         self.rows[:] = [self.rows[old] for old in order]
 
@@ -156,28 +139,15 @@ class RowGroup:
             slots.shrink(size)
 
     def mark(self, static: bool) -> list[Owner | None]:
-        """Send the lengths of all layers' rows to the device, in one transfer.
-
-        Returns:
-            whose each row is, or None, as a step computes them.
-        """
+        """Send the lengths of all layers' rows to the device, in one transfer. Whose each row is,
+        or None, as a step computes them."""
         size = self.size
         width = size if static else len(self.rows)
         told = torch.tensor([slots.marks(size) for slots in self.slots], dtype=torch.int32)
         if self._marks is None or self._marks.shape != told.shape:
-            self._marks = told.to(self.slots[0].keys.device)
+            self._marks = told.to(self.slots[0].lengths.device)
         else:
             self._marks.copy_(told)
         for slots, marks in zip(self.slots, self._marks, strict=True):
             slots.mark(marks, width, static)
         return [*self.owners, *[None] * (width - len(self.rows))]
-
-
-def _move_rows(tensors: Sequence[Tensor], moves: Sequence[tuple[int, int]]) -> None:
-    """Copy rows of tensors; moves: (to, from)."""
-    to, source = torch.tensor(moves, device=tensors[0].device).T
-    for tensor in tensors:
-        to, source = to.to(tensor.device), source.to(tensor.device)
-        # PyTorch cannot move rows of 8-bit floating point, but those of bytes
-        rows = tensor.view(torch.uint8) if tensor.itemsize == 1 and tensor.numel() else tensor
-        rows.index_copy_(0, to, rows.index_select(0, source))

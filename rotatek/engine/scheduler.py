@@ -44,19 +44,14 @@ PREPROCESSED: Final = max(2, (os.cpu_count() or 2) // 2)
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that has been launched.
-
-    sequences: its rows; places: their indices in the logits [rows, vocabulary];
-    counters: for `RunningBatch.rewind`; watch: its timer; usual: whether steps mostly take as
-    long, unlike one that is launched kernel by kernel or captured where others are replayed.
-    """
+    """A step that has been launched."""
 
     sequences: list[Sequence]
-    places: list[int]
+    places: list[int]  # of them in the logits [rows, vocabulary]
     logits: Tensor
-    counters: Any
+    counters: Any  # for `RunningBatch.rewind`
     watch: Stopwatch
-    usual: bool
+    usual: bool  # whether steps mostly take as long; not where others are replayed, and this is not
 
 
 class Scheduler:
@@ -131,7 +126,6 @@ class Scheduler:
         for one in sequences:
             one.logits = None
         with self._turns:
-            self.counters.prefills += len(sequences)
             self._hand_out(sequences, picks)
 
     def join(self, sequences: list[Sequence]) -> None:
@@ -171,12 +165,8 @@ class Scheduler:
             self._lead()
 
     def leave(self, sequences: list[Sequence], *, restore: bool = False) -> None:
-        """Remove rows before their end, between two steps.
-
-        Args:
-            sequences: of the rows; those that have ended are not changed.
-            restore: give their caches back, for figures that still read them.
-        """
+        """Remove rows before their end, between two steps; those that have ended are not changed.
+        Restore: give their caches back, for figures that still read them."""
         if not any(sequence.joined for sequence in sequences):
             for sequence in sequences:
                 sequence.ended = True
@@ -201,7 +191,6 @@ class Scheduler:
     # -- between steps -------------------------------------------------------------------------
 
     def _admit(self, sequences: list[Sequence]) -> None:
-        """Put rows into the batch."""
         if not sequences:
             return
         if self._batch is None:
@@ -243,14 +232,10 @@ class Scheduler:
     def _lead(self) -> None:
         """Run one step for all rows, and deliver the tokens."""
         try:
-            if self.cores is None:
-                with self._turns:
-                    self._step()
-            else:
-                left = self._stepped + self._patience() - time.perf_counter()
-                with self.cores.work(left), self._turns:
-                    self._step()
-                self._stepped = time.perf_counter()
+            left = self._stepped + self._patience() - time.perf_counter()
+            with nullcontext() if self.cores is None else self.cores.work(left), self._turns:
+                self._step()
+            self._stepped = time.perf_counter()
         finally:
             with self._told:
                 self._leading = False
@@ -382,7 +367,6 @@ class Scheduler:
             self._fail([sequence], error)
 
     def _fail(self, sequences: list[Sequence], failure: BaseException) -> None:
-        """End rows with an error."""
         self._remove(sequences, restore=False)
         self.counters.failed += len(sequences)
         with self._told:

@@ -49,49 +49,27 @@ class SampledToken(NamedTuple):
 
 @dataclass(eq=False)
 class Sequence:
-    """One answer to one question, from its first token to its last.
+    """One answer to one question, from its first token to its last."""
 
-    Args:
-        cache: that has read the question; empty while the row is in the batch, and complete again
-            once it has left.
-        logits: [1, vocabulary] behind the question, until the row has joined the batch.
-        start: position of the answer's first token.
-        limit: new tokens, at most.
-        stop: ends the answer early once it is set.
-        sampling: how its tokens are chosen, with a seed where they are drawn; draw: which of
-            several answers to one request this is.
-        request: equal for the rows of one request; a larger number is a later one.
-        first: the row that this one is compared with.
-        watcher: records its queries.
-        needed: whether its cache is read once the answer has ended; otherwise it stays empty.
-
-    Attributes:
-        read: tokens before the answer, for the penalty of repetition; matcher: the schema's, if
-            there is one. Both of `TokenChoice.prepare`.
-        missed: whether the watcher has missed a step, which would shift its figures.
-        picks: its tokens so far; taken: how many of them the caller has.
-        joined: whether it is in the batch; ended: nothing more comes; failure: why it cannot go on.
-    """
-
-    cache: Cache
-    logits: Tensor | None
-    start: int
-    limit: int
-    stop: StopFlag | None = None
-    sampling: Sampling = GREEDY
-    draw: int = 0
-    request: int = 0
-    first: "Sequence | None" = None
-    watcher: Watcher | None = None
-    needed: bool = True
-    read: frozenset[int] = frozenset()
-    matcher: Matcher | None = None
-    missed: bool = False
-    picks: list[SampledToken] = field(default_factory=list)
-    taken: int = 0
-    joined: bool = False
-    ended: bool = False
-    failure: Exception | None = None
+    cache: Cache  # that has read the question; empty while the row is in the batch
+    logits: Tensor | None  # [1, vocabulary] behind the question, until the row has its first token
+    start: int  # position of the answer's first token
+    limit: int  # new tokens, at most
+    stop: StopFlag | None = None  # ends the answer early once it is set
+    sampling: Sampling = GREEDY  # with a seed where tokens are drawn
+    draw: int = 0  # which of several answers to one request this is
+    request: int = 0  # equal for the rows of one request; a larger number is a later one
+    first: "Sequence | None" = None  # the row that this one is compared with
+    watcher: Watcher | None = None  # records its queries
+    needed: bool = True  # whether its cache is read once the answer has ended; else it stays empty
+    read: frozenset[int] = frozenset()  # tokens before the answer, for the penalty of repetition
+    matcher: Matcher | None = None  # of its schema
+    missed: bool = False  # whether the watcher has missed a step, which would shift its figures
+    picks: list[SampledToken] = field(default_factory=list)  # its tokens so far
+    taken: int = 0  # of them, by the caller
+    joined: bool = False  # whether it is in the batch
+    ended: bool = False  # nothing more comes
+    failure: Exception | None = None  # why it cannot go on
 
     @property
     def fed(self) -> tuple[int, int]:
@@ -133,12 +111,7 @@ class Sequence:
 
 
 class TokenChoice:
-    """Chooses the next tokens of one model.
-
-    Args:
-        vlm: whose tokens may be said.
-        preparing: held by those who use its tokenizer.
-    """
+    """Chooses the next tokens of one model; preparing: held by those who use its tokenizer."""
 
     def __init__(self, vlm: VisionLanguageModel, preparing: "threading.Lock | None" = None) -> None:
         self.vlm, self._preparing = vlm, preparing or threading.Lock()
@@ -146,12 +119,8 @@ class TokenChoice:
         self._banned: Tensor | None = None  # tokens that may not be said
 
     def prepare(self, row: Sequence, prompt: Tensor, later: Iterable[int] = ()) -> None:
-        """What a row's sampling needs beside it.
-
-        Args:
-            row: that has not begun.
-            prompt: [1, tokens], the first one.
-            later: tokens of later turns and of the answers before.
+        """What the sampling of a row that has not begun needs; prompt: [1, tokens], the first one;
+        later: tokens of later turns and of the answers before.
 
         Raises:
             SettingError: for a bias on a token that the model does not have.
@@ -169,15 +138,8 @@ class TokenChoice:
             row.read = frozenset([*prompt.unique().tolist(), *later])
 
     def choose(self, logits: Tensor, rows: Iterable[tuple[int, Sequence]] = ()) -> Tensor:
-        """The next token of every row.
-
-        Args:
-            logits: [rows, vocabulary]; they stay as they are.
-            rows: (place among the logits, row) of those whose sampling counts.
-
-        Returns:
-            [rows] of tokens.
-        """
+        """The next token of every row, [rows], from logits [rows, vocabulary], which stay as they
+        are; rows: (place among them, row) of those whose sampling counts."""
         if self._banned is None or self._banned.device != logits.device:
             self._banned = torch.tensor(self.vlm.banned_ids, device=logits.device).long()
         banned = self._banned
@@ -192,14 +154,8 @@ class TokenChoice:
     def next(
         self, rows: list[Sequence], places: list[int], logits: Tensor, ms: float
     ) -> list[SampledToken]:
-        """The next token of each row, in one transfer to the host.
-
-        Args:
-            rows: their owners.
-            places: their indices in the logits.
-            logits: [n, vocabulary].
-            ms: of the step.
-        """
+        """The next token of each row, in one transfer to the host; places: their indices in the
+        logits [n, vocabulary]; ms: of the step."""
         best = self.choose(logits, zip(places, rows, strict=True))
         logs = logits.log_softmax(-1)
         found = [best.double(), logs.gather(-1, best[:, None])[:, 0].double().exp()]
@@ -234,12 +190,7 @@ class TokenChoice:
 
 
 def chosen(logits: Tensor, rows: list[Sequence]) -> Tensor:
-    """[rows] one token a row.
-
-    Args:
-        logits: [rows, vocabulary] in float32, which are changed.
-        rows: how each is chosen.
-    """
+    """[rows] one token a row, from logits [rows, vocabulary] in float32, which are changed."""
     for own, row in zip(logits, rows, strict=True):
         row.adjust(own)
     drawing = [place for place, row in enumerate(rows) if row.sampling.draws]
@@ -288,15 +239,10 @@ def warped(logits: Tensor, samplings: list[Sampling]) -> Tensor:
 
 
 def gumbel(keys: list[tuple[int, int]], vocabulary: int, device: torch.device) -> Tensor:
-    """[rows, vocabulary] of standard Gumbel numbers in float32.
+    """[rows, vocabulary] of standard Gumbel numbers in float32, by the keys of each row.
 
     The largest of log-probabilities plus these is a draw from the distribution. Where two models
     nearly agree on it, they nearly always draw the same token.
-
-    Args:
-        keys: of each row.
-        vocabulary: numbers a row.
-        device: where they are needed.
     """
     first, second = torch.tensor(keys, dtype=torch.long, device=device).T[:, :, None]
     mixed = torch.arange(vocabulary, device=device)[None] * 0x9E3779B1

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rotatek import Engine, Full, Pictures, RotateKCache, Sampling, errors, make_request
 from rotatek.engine.events import Finished
-from rotatek.engine.passes import empty_cache, feed, fill, plan_for, prefill, turn_of
+from rotatek.engine.passes import empty_cache, feed, fill, prefill, prefills_of, turn_of
 from rotatek.inputs.request import Limits
 from rotatek.methods.settings import BASELINE, Settings
 from rotatek.models import VisionLanguageModel
@@ -234,8 +234,8 @@ def filled(
     vlm: VisionLanguageModel, picture: fixtures.Picture, settings: Settings
 ) -> tuple[RotateKCache, Tensor, Tensor]:
     """A cache, the logits behind its prompt, and the next position."""
-    embedded = vlm.embed(vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4)))
-    plan = plan_for(vlm, embedded, settings.pruning, general=settings.channels.asks_generally)
+    prompt = vlm.prompt(make_request(picture(150, 120, seed=4), "what?", 4))
+    ((_, embedded, plan, _),) = prefills_of(vlm, prompt, [settings])
     cache = empty_cache(vlm, embedded, settings, plan)
     return cache, fill(vlm, embedded, plan, [cache])[0], embedded.next_position
 

@@ -318,7 +318,7 @@ def test_prefills_let_steps_go_between_their_layers(
         while other.is_alive():
             next(events, None)
         other.join()
-    assert engine.state().prefills == 2 and engine.state().steps > steps[0]
+    assert engine.state().steps > steps[0]
 
 
 @pytest.mark.usefixtures("endless")
