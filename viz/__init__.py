@@ -1,8 +1,4 @@
-"""Figures: arrays in, what plotly draws and its words out.
-
-Every function `draw...` returns a `Drawing`: the figure, a one-sentence reading, and a
-summary in words for those who do not see it. Nothing here knows of models, requests or pages.
-"""
+"""Figures: arrays in, what plotly draws and its words out; nothing knows of models or pages."""
 
 from .theme import Drawing
 

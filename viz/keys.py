@@ -173,13 +173,8 @@ def agreement(mask: np.ndarray) -> float:
 
 
 def draw_mask(mask: np.ndarray, style: Style, *, tokens: int | None = None) -> Drawing:
-    """A mask, kept cells in the colour of its method.
-
-    Args:
-        mask: True where the channel of that token is kept, bool [n, d].
-        style: the method's.
-        tokens: visual tokens that the n rows represent; n where none was left out.
-    """
+    """A mask bool [n, d] of kept channels, in the colour of its method; tokens: visual tokens that
+    the n rows represent; n where none was left out."""
     n, d = mask.shape
     alike = n > 0 and bool((mask == mask[0]).all())
     rows = 1 if alike else min(n, MAX_ROWS)
@@ -276,13 +271,8 @@ def relative_error(exact: np.ndarray, approximate: np.ndarray) -> float:
 
 
 def draw_scores(exact: np.ndarray, approximate: np.ndarray, style: Style) -> Drawing:
-    """A scatter plot around the diagonal on which nothing would be lost.
-
-    Args:
-        exact: scores q.k / sqrt(d) of visual tokens with full Keys, float [n].
-        approximate: the same scores from the compressed cache, float [n].
-        style: of the method that holds them.
-    """
+    """A scatter plot around the diagonal on which nothing would be lost: scores q.k / sqrt(d) of
+    visual tokens with full Keys and from the compressed cache, float [n]."""
     pick = np.linspace(0, len(exact) - 1, min(len(exact), MAX_POINTS)).astype(int)
     x, y = np.asarray(exact)[pick], np.asarray(approximate)[pick]
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))

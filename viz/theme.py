@@ -1,8 +1,5 @@
 """The one style of every figure: colours, type, and the words that go with a picture.
 
-No method is named here: a figure takes the `Style` of what it draws, which a method's own class
-attributes satisfy.
-
 A figure is drawn on a transparent ground, because it cannot know whether the page is light or dark.
 Every colour below therefore has a contrast of at least 3:1 against both white and the page's dark
 ground, and no two methods have similar colours for a colour-blind reader; both are tested.
@@ -39,11 +36,8 @@ AXIS = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "ticks": "", "f
 
 
 class Figure(NamedTuple):
-    """A plotly figure: its traces and its layout, as plain dictionaries of numbers and arrays.
-
-    plotly's own class checks every entry, which made ten figures cost 0.1 s; the tests check
-    instead.
-    """
+    """A plotly figure as plain dictionaries of numbers and arrays: plotly's own class checks every
+    entry, 0.1 s for ten figures; the tests check instead."""
 
     data: list[dict[str, Any]]
     layout: dict[str, Any]
@@ -58,15 +52,10 @@ class Drawing(NamedTuple):
 
 
 class Style(Protocol):
-    """The style of a compared thing, and its words.
+    """What a figure asks of a compared thing; every channel method has it as class attributes.
 
-    Every channel method has them as class attributes.
-
-    Attributes:
-        label: its name as the literature writes it.
-        reading: what to see in its mask; may be empty.
-        colour: "#rrggbb", at least 3:1 against white and the page's dark ground.
-        rotates: whether it stores rotated channels.
+    reading: what to see in its mask; may be empty. colour: "#rrggbb", at least 3:1 against white
+    and the page's dark ground. rotates: whether it stores rotated channels.
     """
 
     @property
@@ -112,13 +101,8 @@ def compose(
     bottom: int = 40,
     **layout: Any,
 ) -> Figure:
-    """A figure in the house style, `height` pixels tall and as wide as its container.
-
-    Args:
-        traces: plotly traces as dictionaries, each with its `type`.
-        x: settings of the horizontal axis; y: of the vertical one.
-        layout: further entries of plotly's layout, which override the defaults.
-    """
+    """A figure in the house style, `height` pixels tall and as wide as its container; x and y are
+    settings of its axes, `layout` overrides the defaults."""
     style: dict[str, Any] = {
         "height": height,
         "autosize": True,
@@ -141,15 +125,8 @@ def compose(
 
 
 def heat(cells: np.ndarray, scale: Any, hover: str, top: float | None = None, **more: Any) -> dict:
-    """The trace of a heat map.
-
-    Args:
-        cells: [rows, columns].
-        scale: plotly's colour scale.
-        hover: what a cell says.
-        top: the value drawn brightest, where 0 is the darkest; by default the data's own ends.
-        more: further entries of plotly's trace.
-    """
+    """The trace of a heat map of cells [rows, columns]; top: the value drawn brightest, where 0 is
+    the darkest; by default the data's own ends."""
     ends = {} if top is None else {"zmin": 0, "zmax": top}
     said = {"colorscale": scale, "hovertemplate": f"{hover}<extra></extra>"}
     return {"type": "heatmap", "z": cells} | ends | said | more

@@ -212,13 +212,13 @@ class ExportEvents:
 
     def code(self, run: Run | None) -> Shown:
         """Code for a finished run, which calls an example by its path."""
-        name = None if run is None else self.context.picture_name(run.pixels)
+        name = None if run is None else self.context.pictures.get(digest(run.pixels))
         return {"code": code_of(run, f"assets/examples/{name}" if name else "picture.png")}
 
     def share(self, **asked: Any) -> Shown:
         """A link to what the page is set to."""
         image = asked["image"]
-        name = None if image is None else self.context.picture_name(np.asarray(image))
+        name = None if image is None else self.context.pictures.get(digest(np.asarray(image)))
         own = image is not None and name is None
         said = "Link copied. Your own image is not part of it." if own else "Link copied."
         return {"sent": message(query=query(asked, name and Path(name).stem), said=said)}

@@ -28,6 +28,11 @@ from viz import Drawing
 
 PLOTLY_URL: Final = f"rotatek/plotly-{version('plotly')}.min.js"
 YEAR_S: Final = 31_536_000
+MASTHEAD: Final = (
+    '<div class="rk-mast"><p class="rk-name"><span class="rk-logo" aria-hidden="true">'
+    "<i></i><i></i><i></i><i></i></span>RotateK</p>"
+    "<h1>Ask a picture. Keep a quarter of its memory.</h1></div>"
+)
 NARROWER: Final = {"int64": "i4", "uint64": "u4", "float64": "f4", "bool": "u1"}
 
 
@@ -74,15 +79,6 @@ def as_uri(image: Image.Image, side: int) -> str:
     file = io.BytesIO()
     small.save(file, "JPEG", quality=85)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-
-
-def masthead() -> str:
-    """The top of the page: what this is, in one line."""
-    return (
-        '<div class="rk-mast"><p class="rk-name"><span class="rk-logo" aria-hidden="true">'
-        "<i></i><i></i><i></i><i></i></span>RotateK</p>"
-        "<h1>Ask a picture. Keep a quarter of its memory.</h1></div>"
-    )
 
 
 def footer(models: Sequence[str]) -> str:

@@ -48,10 +48,6 @@ class PageContext:
         paths = [example.image for example in self.examples]
         return {digest(np.asarray(open_image(path))): path.name for path in paths}
 
-    def picture_name(self, pixels: np.ndarray) -> str | None:
-        """Which example uint8 [height, width, 3] is, by file name; None for any other picture."""
-        return self.pictures.get(digest(pixels))
-
     def greeting(self) -> Run | None:
         """The first example under the first preset, answered once for all visitors."""
         with self._greeting:

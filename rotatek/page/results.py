@@ -8,7 +8,7 @@ from typing import Final
 
 import gradio as gr
 
-from rotatek.evaluation.report import EVERY, LATER, Record, figure, rows
+from rotatek.evaluation.report import EVERY, LATER, SERIES, Record, figure, rows
 from rotatek.page import markup
 from rotatek.page.binding import AT_ONCE, Shown, Widgets
 from viz.theme import percent
@@ -24,11 +24,13 @@ HEADS: Final = ("setting", "score of follow-ups", "same answers", "bytes")
 
 @cache
 def drawn(path: Path) -> str:
-    """The evaluation's one figure, a panel a model, as HTML."""
+    """The evaluation's one figure, a panel a model, as HTML; on a phone its legend stands below."""
     said = "Scores of follow-up questions against bytes. The table has every figure."
+    series = SERIES | {"other settings": "#bbbbbb"}
+    names = "".join(f'<li style="--c: {colour}">{name}</li>' for name, colour in series.items())
     return (
         f'<div class="rk-table" tabindex="0" role="region" aria-label="{said}">'
-        f"{figure(rows(path))}</div>"
+        f'{figure(rows(path))}</div><ul class="rk-series" aria-hidden="true">{names}</ul>'
     )
 
 

@@ -24,13 +24,7 @@ from rotatek.page.ask.widgets import add_ask, add_export
 from rotatek.page.binding import VISITORS, Widgets
 from rotatek.page.collection.events import CollectionEvents, add_collection, wire_collection
 from rotatek.page.export import ExportEvents, wire_export
-from rotatek.page.inspect.events import (
-    HeadEvents,
-    add_inspection,
-    budget_part,
-    wire_heads,
-    wire_inspect,
-)
+from rotatek.page.inspect.events import HeadEvents, add_inspection, wire_heads, wire_inspect
 from rotatek.page.markup import PLOTLY_URL, serve_plotly
 from rotatek.page.page_context import PageContext
 from rotatek.page.results import results_part
@@ -61,11 +55,11 @@ def build(context: PageContext, assets: Path) -> gr.Blocks:
     """The whole page; assets: the folder of what the Results tab shows."""
     widgets, collected = Widgets(), CollectionEvents(context)
     with gr.Blocks(title="RotateK", analytics_enabled=False, delete_cache=(600, 3600)) as page:
-        gr.HTML(markup.masthead(), elem_id="masthead")
+        gr.HTML(markup.MASTHEAD, elem_id="masthead")
         with gr.Tabs(selected="ask", elem_id="parts"):
             with gr.Tab("Ask a picture", id="ask"):
                 add_ask(widgets, context)
-                budget_part()
+                markup.sheet({"budget": "Where the bytes are"}, [["budget"]], "budget-sheet")
                 add_export(widgets)
                 gr.HTML(markup.section(*INSIDE), elem_id="inside")
                 add_inspection(widgets)

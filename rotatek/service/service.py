@@ -62,9 +62,8 @@ class Run:
 
     def recall(self, earlier: "Run") -> None:
         """Take over the measured damage of heads, where the uncompressed answer is the same."""
-        mine, its = (
-            (one.model, one.question, one.reference.ids) for one in (self, earlier)
-        )  # fmt: skip
+        mine = self.model, self.question, self.reference.ids
+        its = earlier.model, earlier.question, earlier.reference.ids
         if mine == its and np.array_equal(self.pixels, earlier.pixels):
             known = earlier.memory.items()
             self.memory |= {key: value for key, value in known if key[0] == "damage"}
@@ -276,9 +275,8 @@ class Service:
         session: str | None,
         sampling: Sampling = GREEDY,
     ) -> Iterator[Run]:
-        """A further question about the image of `run`, answered from the caches it left.
-
-        The first run yielded is a new one, whose `previous` is `run`.
+        """A further question about the image of `run`, answered from the caches it left; `run` is
+        the `previous` of what is yielded.
 
         Raises:
             UserError: at once; ConversationGone where the caches are gone, and otherwise the
@@ -363,8 +361,7 @@ class Service:
             stop.set()
 
     def replace_run(self, session: str | None) -> None:
-        """End what the session is waiting for, unseen, because it asks again; wait until it has
-        ended, for at most `HALT_S`."""
+        """End what the session is waiting for, unseen, because it asks again, and wait for that."""
         for stop, run in tuple(self._stops.get(session or "", {}).items()):
             if run is not None:
                 run.superseded = True

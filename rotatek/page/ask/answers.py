@@ -257,12 +257,11 @@ def _figures(column: Answer, run: Run, on_cpu: bool) -> str:
         nominal = f"{percent(filled.nominal_kv)}<small>visual part</small>"
         detail = "<small>question only</small>" if len(run.turns) > 1 else ""
         took = f"{filled.prefill_ms:.0f} ms{detail}"
+    badges = ("nominal", "nominal KV", nominal), ("prefill", "prefill", took)
     shown = "".join(
         f'<div data-badge="{key}"><dt>{name}</dt><dd>{value}</dd></div>'
-        for key, name, value in (
-            ("nominal", "nominal KV", nominal), ("prefill", "prefill", took)
-        )
-    )  # fmt: skip
+        for key, name, value in badges
+    )
     return (
         '<details class="rk-why"><summary>Figures</summary>'
         f'<dl class="rk-badges">{shown}</dl>{words}</details>'

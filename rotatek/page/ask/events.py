@@ -21,7 +21,7 @@ from rotatek.inspect.answer_attention import AnswerAttention
 from rotatek.page import markup
 from rotatek.page.ask import answers
 from rotatek.page.ask.widgets import UNSEEN
-from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, in_order, refusal
+from rotatek.page.binding import AT_ONCE, MODEL_WORK, QUIET, Shown, Widgets, refusal
 from rotatek.page.page_context import PageContext
 from rotatek.page.settings import columns_of, sampling_of, settings_of
 from rotatek.service.service import Run
@@ -31,10 +31,7 @@ CARDS: Final = "card_0 card_1 card_2 further status run"
 
 
 class AskEvents:
-    """Questions and their answers, for one page.
-
-    Streams change: `CARDS`, ask, stop, follow (whether it is shown), follow_text.
-    """
+    """Questions and their answers, for one page."""
 
     def __init__(self, context: PageContext) -> None:
         self.context = context
@@ -216,12 +213,8 @@ def look_of(grid: Grid, attention: AnswerAttention) -> dict[str, Any]:
 def wire_asking(
     page: gr.Blocks, events: AskEvents, widgets: Widgets, changed: Iterable[Any] = ()
 ) -> list[Any]:
-    """The page greets; Ask streams, a follow-up goes on from its caches, Stop ends either at once;
-    sliders that have come to rest ask again, and so do listeners to what has `changed` the columns.
-
-    Returns:
-        the events after which a run is complete, the greeting first.
-    """
+    """Sliders that have come to rest ask again, and so do listeners to what has `changed` the
+    columns. Returns the events after which a run is complete, the greeting first."""
     w, shown, long = widgets, f"{CARDS} ask stop follow follow_text", QUIET | MODEL_WORK
     greeted = w.listen(page.load, events.greet, f"{CARDS} count", **QUIET)
     asking = [w["ask"].click, w["question"].submit]
@@ -244,13 +237,12 @@ def wire_asking(
 
 def wire_question(events: AskEvents, widgets: Widgets) -> None:
     """Examples fill in image and question; suggestions belong to an example alone."""
-    question, suggestions = widgets["question"], widgets["suggestions"]
-    filled = ["image", "question", "suggestions"]
+    image, question, suggestions = (widgets[name] for name in ("image", "question", "suggestions"))
 
     def choose(event: gr.SelectData) -> Any:
-        return in_order(events.choose(event.index), filled)
+        return tuple(events.choose(event.index).values())
 
-    widgets["gallery"].select(choose, None, [widgets[name] for name in filled], **AT_ONCE)
+    widgets["gallery"].select(choose, None, [image, question, suggestions], **AT_ONCE)
     question.input(None, None, suggestions, js="() => null", **QUIET)
     suggestions.input(lambda text: text, suggestions, question, **AT_ONCE)
     widgets.listen(widgets["image"].upload, events.upload, "suggestions image", **QUIET)

@@ -60,7 +60,8 @@ def add_ask(widgets: Widgets, context: PageContext) -> None:
 
 def _add_picture(widgets: Widgets, context: PageContext) -> None:
     examples = context.examples
-    widgets["image"] = image_box(
+    widgets["image"] = SafeImage(
+        type="pil", format="png", sources=["upload", "clipboard"], image_mode="RGB",
         value=str(examples[0].image) if examples else None, label="Image", show_label=False,
         elem_id="image", buttons=["fullscreen"], placeholder="Drop, paste or choose an image",
         alt_text="The image that is asked about",
@@ -275,10 +276,3 @@ class CheckedUpload:
 SafeImage: Final = ABCMeta.__new__(
     type(gr.Image), "SafeImage", (CheckedUpload, gr.Image), {"__module__": __name__}
 )
-
-
-def image_box(**options: Any) -> gr.Image:
-    """An upload box for files and the clipboard; no camera, nothing recompressed with loss."""
-    return SafeImage(
-        type="pil", format="png", sources=["upload", "clipboard"], image_mode="RGB", **options
-    )

@@ -151,10 +151,8 @@ def _seconds(seconds: float) -> str:
 
 
 def opened(page: CollectedPage, asked: Question | None, pieces: Sequence[str] = ()) -> str:
-    """The text beside a large page: its name, the question and the answer, word by word.
-
-    pieces: the text of each token of the answer; without them its words cannot be chosen.
-    """
+    """The text beside a large page: its name, the question and the answer, whose words can be
+    chosen where the text of each token is given."""
     picture, answer = page.picture, page.answer
     said = ""
     if answer is not None and asked is not None:

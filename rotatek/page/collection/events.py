@@ -7,17 +7,10 @@ from typing import Any, Final
 
 import gradio as gr
 
+from rotatek import errors
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.engine import Engine
 from rotatek.engine.events import Failed
-from rotatek.errors import (
-    CollectionBusy,
-    CollectionEmpty,
-    CollectionTooLong,
-    Stopped,
-    UserError,
-    public_message,
-)
 from rotatek.inputs.images import open_image
 from rotatek.inputs.request import clean_question, make_request
 from rotatek.methods.channels.bits import DEFAULT_TIMES
@@ -37,8 +30,7 @@ SAID: Final = (
     "Drop receipts, slides or a PDF. Each page is read once, without a question, and kept "
     "compressed. A question then reads its own words alone."
 )
-AS_ASKED: Final = "page"
-KEEPS: Final = {f"{times}": f"{times} times smaller" for times in (DEFAULT_TIMES, 8, 16)}
+KEEPS: Final = [(f"{times} times smaller", f"{times}") for times in (DEFAULT_TIMES, 8, 16)]
 QUESTION: Final = "What is the title?"
 LARGE: Final = 1_800  # pixels of the longer side of a page that is opened
 BATCH: Final = 16  # pages that answer at once: others' questions come between
@@ -46,7 +38,7 @@ LONGEST: Final = 96  # tokens of a page's answer
 
 
 def add_collection(page: Widgets, bounds: Bounds) -> Widgets:
-    """The tab, empty: its own widgets, with the model, length and settings of the first tab.
+    """Its own widgets, with the model, length and settings of the first tab.
 
     keep is how pages are stored, twice what asking took beside reading again, chosen the number of
     the page that was clicked; sent and opened are messages to `assets/page.js`: a file to save, and
@@ -58,9 +50,40 @@ def add_collection(page: Widgets, bounds: Bounds) -> Widgets:
     gr.HTML(markup.section("Collection", SAID), js_on_load=None, elem_id="collection-opening")
     with gr.Row(elem_id="collection"):
         with gr.Column(scale=5, min_width=300, elem_id="collection-pages"):
-            _add_pages(widgets, bounds)
+            widgets["files"] = gr.File(
+                file_count="multiple",
+                label=f"Pictures and PDF files, up to {bounds.pages} pages",
+                height=160,
+                elem_id="collection-files",
+            )
+            with gr.Row(elem_id="collection-settings", equal_height=True):
+                widgets["keep"] = gr.Dropdown(
+                    [*KEEPS, ("as set under Ask a picture", "page")],
+                    value=f"{STORED.channels.times_smaller:g}",
+                    label="Pages are kept at",
+                    scale=3,
+                    min_width=160,
+                    elem_id="collection-keep",
+                )
+                widgets["clear"] = gr.Button(
+                    "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
+                )
+            tiles = drawing.tiles(Collection())
+            widgets["tiles"] = gr.HTML(tiles, js_on_load=None, elem_id="collection-tiles")
         with gr.Column(scale=8, min_width=300, elem_id="collection-work"):
-            _add_question(widgets)
+            with gr.Row(elem_id="collection-buttons", equal_height=True):
+                widgets["question"] = question_box(
+                    "collection-question", "Question to every page", value=QUESTION, scale=8,
+                    min_width=180, placeholder="What would you like to know about every page?",
+                )  # fmt: skip
+                widgets |= ask_and_stop("Ask all", "collection-")
+            widgets["status"] = gr.HTML(markup.line(""), elem_id="collection-status")
+            widgets["twice"] = gr.HTML("", js_on_load=None, elem_id="collection-twice")
+            table = drawing.table(Collection())
+            widgets["table"] = gr.HTML(table, js_on_load=None, elem_id="collection-table")
+            widgets["csv"] = gr.Button(
+                "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
+            )
     widgets["sent"] = message_box("collection-sent", "rotatekExport")
     widgets["opened"] = message_box("collection-opened", "rotatekOpened")
     widgets["chosen"] = gr.Textbox(
@@ -69,58 +92,8 @@ def add_collection(page: Widgets, bounds: Bounds) -> Widgets:
     return widgets
 
 
-def _add_pages(widgets: Widgets, bounds: Bounds) -> None:
-    """Where files are dropped, and what became of them; the box is empty once they are read."""
-    widgets["files"] = gr.File(
-        file_count="multiple",
-        label=f"Pictures and PDF files, up to {bounds.pages} pages",
-        height=160,
-        elem_id="collection-files",
-    )
-    with gr.Row(elem_id="collection-settings", equal_height=True):
-        widgets["keep"] = gr.Dropdown(
-            [*((label, times) for times, label in KEEPS.items()),
-             ("as set under Ask a picture", AS_ASKED)],
-            value=f"{STORED.channels.times_smaller:g}",
-            label="Pages are kept at",
-            scale=3,
-            min_width=160,
-            elem_id="collection-keep",
-        )  # fmt: skip
-        widgets["clear"] = gr.Button(
-            "Empty it", scale=1, min_width=90, size="sm", elem_id="collection-clear"
-        )
-    tiles = drawing.tiles(Collection())
-    widgets["tiles"] = gr.HTML(tiles, js_on_load=None, elem_id="collection-tiles")
-
-
-def _add_question(widgets: Widgets) -> None:
-    """The question to every page, and the answers."""
-    with gr.Row(elem_id="collection-buttons", equal_height=True):
-        widgets["question"] = question_box(
-            "collection-question", "Question to every page", value=QUESTION, scale=8,
-            min_width=180, placeholder="What would you like to know about every page?",
-        )  # fmt: skip
-        widgets |= ask_and_stop("Ask all", "collection-")
-    widgets["status"] = gr.HTML(markup.line(""), elem_id="collection-status")
-    widgets["twice"] = gr.HTML("", js_on_load=None, elem_id="collection-twice")
-    table = drawing.table(Collection())
-    widgets["table"] = gr.HTML(table, js_on_load=None, elem_id="collection-table")
-    widgets["csv"] = gr.Button(
-        "Answers as CSV", size="sm", interactive=False, elem_id="collection-csv"
-    )
-
-
-def settings_kept(keep: str, given: Settings) -> Settings:
-    """What pages are stored under: the tab's own choice, or the settings of the first tab."""
-    return given if keep not in KEEPS else Settings.of(smaller=float(keep))
-
-
 class CollectionEvents:
-    """The collections of one page's visitors.
-
-    Streams change: files, tiles, status, twice, table, ask, stop, csv.
-    """
+    """The collections of one page's visitors."""
 
     def __init__(self, context: PageContext, bounds: Bounds | None = None) -> None:
         self.context, self.bounds = context, bounds or Bounds()
@@ -134,7 +107,7 @@ class CollectionEvents:
         if not files:
             return
         collection = self.held.of(session, Collection)
-        settings = settings_kept(keep, settings_of(form))
+        settings = settings_of(form) if keep == "page" else Settings.of(smaller=float(keep))
 
         def work(engine: Engine, stop: StopFlag) -> Iterator[Shown]:
             prepare(collection, engine, model, settings)
@@ -151,7 +124,7 @@ class CollectionEvents:
         """Ask every page one question; then read one page again, to compare the cost."""
         text, collection = clean_question(question), self.held.of(session, Collection)
         if collection.pictures is None or not collection.pages:  # never any, or freed meanwhile
-            yield self._idle(collection, CollectionEmpty.sentence)
+            yield self._idle(collection, errors.CollectionEmpty.sentence)
             return
         most = min(int(max_new_tokens), LONGEST)
 
@@ -179,23 +152,20 @@ class CollectionEvents:
         for count, answer in enumerate(found, 1):
             pages[answer.picture].answer = answer
             if time.perf_counter() - began > self.bounds.seconds:
-                raise CollectionTooLong
+                raise errors.CollectionTooLong
             if count % BATCH == 0 and count < len(pages):
                 said = markup.line(f"{count} of {len(pages)} pages have answered…")
                 yield {"table": drawing.table(collection), "status": said}
         asked.seconds = time.perf_counter() - began
         if stop.is_set():
-            raise Stopped
+            raise errors.Stopped
         yield {"table": drawing.table(collection)}
 
     def _measure(
         self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
     ) -> None:
-        """Note what the uncompressed model takes to read one page again, a different page each
-        time.
-
-        One pixel is changed, so that no stored features of the vision tower are used.
-        """
+        """Note what the uncompressed model takes to read one page again, each time another. One
+        pixel is changed, so that no stored features of the vision tower are used."""
         page = collection.pages[collection.questions % len(collection.pages)]
         collection.questions += 1
         image = open_image(page.png)
@@ -211,7 +181,7 @@ class CollectionEvents:
     ) -> Iterator[Shown]:
         """Do one piece of work on a collection at a time; it sets the buttons, and Stop ends it."""
         if not collection.work.acquire(blocking=False):
-            raise CollectionBusy
+            raise errors.CollectionBusy
         busy = {"ask": gr.update(interactive=False), "stop": gr.update(interactive=True)}
         said = ""
         try:
@@ -222,7 +192,7 @@ class CollectionEvents:
             with self.context.service.stoppable(engine, _key(session)) as stop:
                 yield from work(engine, stop)
         except Exception as error:
-            said = public_message(error)
+            said = errors.public_message(error)
         finally:
             collection.work.release()
         yield self._idle(collection, said)
@@ -257,7 +227,7 @@ class CollectionEvents:
         try:
             with self.context.service.stoppable(pictures.engine, _key(session)) as stop:
                 look = pictures.look(page.picture, asked.text, asked.tokens, stop=stop)
-        except UserError:
+        except errors.UserError:
             return
         if look.attention is not None and look.grids:
             html = drawing.opened(page, asked, look.pieces)
@@ -268,7 +238,7 @@ class CollectionEvents:
         """The table as a file."""
         collection = self.held.of(session, Collection)
         if collection.asked is None:
-            raise CollectionEmpty
+            raise errors.CollectionEmpty
         text = drawing.as_csv(collection)
         return {"sent": message(file="collection.csv", type="text/csv", text=text)}
 
@@ -284,12 +254,11 @@ class CollectionEvents:
 
 
 def _key(session: str) -> str:
-    """The key of a collection's stop flags; the first tab's questions have their own."""
+    """Of a collection's stop flags: the first tab's questions have their own."""
     return f"{session}/collection"
 
 
 def wire_collection(events: CollectionEvents, widgets: Widgets) -> None:
-    """Wire the tab; pages are stored by the first tab's model, and its settings where it says."""
     w, shown, long = widgets, "files tiles status twice table ask stop csv", QUIET | MODEL_WORK
     w.listen(w["files"].upload, events.read, shown, **long)
     w.listen([w["ask"].click, w["question"].submit], events.ask_all, shown, **long)

@@ -11,16 +11,9 @@ from typing import Final
 
 from PIL import Image
 
+from rotatek import errors
 from rotatek.bridge.attention import StopFlag
 from rotatek.engine.engine import Engine
-from rotatek.errors import (
-    CollectionElsewhere,
-    CollectionFull,
-    CollectionOfOtherSettings,
-    CollectionTooLong,
-    Stopped,
-    public_message,
-)
 from rotatek.methods.settings import Settings
 from rotatek.page.markup import as_uri
 from rotatek.pictures import Answer, Picture, Pictures
@@ -32,10 +25,8 @@ SMALL: Final = 144  # pixels of a thumbnail's longer side
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one visitor's collection may take.
-
-    pages: that are held; bytes: of their pictures and caches; seconds: of one reading or asking.
-    """
+    """What one visitor's collection may take: pages and their bytes, caches included, and the
+    seconds of one reading or asking."""
 
     pages: int = 60
     bytes: int = 120_000_000
@@ -44,10 +35,8 @@ class Bounds:
 
 @dataclass
 class CollectedPage:
-    """One page: what a visitor calls it, its stored figures, and its picture.
-
-    png: the picture as it was read; thumbnail: a small one, as a data URI.
-    """
+    """What a visitor calls a page, its stored figures, its picture as it was read, and a small one
+    as a data URI."""
 
     label: str
     picture: Picture
@@ -70,11 +59,8 @@ class Question:
 
 @dataclass
 class Collection:
-    """One visitor's pages.
-
-    pictures: their caches, in memory alone; None before the first page. settings: how they are
-    stored. bad: files and pages that could not be read, and why. work: held by what reads or asks.
-    """
+    """One visitor's pages. pictures: their caches, in memory alone; None before the first page.
+    bad: what could not be read, and why. work: held by what reads or asks."""
 
     pictures: Pictures | None = None
     model: str = ""
@@ -120,7 +106,7 @@ def prepare(collection: Collection, engine: Engine, model: str, settings: Settin
         UserError: for settings that cannot store a picture.
     """
     if type(engine) is not Engine:
-        raise CollectionElsewhere
+        raise errors.CollectionElsewhere
     if collection.pictures is not None and not collection.pages:
         collection.pictures.close()
         collection.pictures = None
@@ -128,17 +114,15 @@ def prepare(collection: Collection, engine: Engine, model: str, settings: Settin
         collection.pictures = Pictures(engine, settings)
         collection.model, collection.settings = model, settings
     elif (collection.model, collection.settings) != (model, settings):
-        raise CollectionOfOtherSettings
+        raise errors.CollectionOfOtherSettings
     return collection.pictures
 
 
 def read(
     collection: Collection, files: Sequence[str], bounds: Bounds, stop: StopFlag
 ) -> Iterator[str]:
-    """Read files one page after another; what cannot be read is noted, and the others go on.
-
-    Yields:
-        the label of each page, once it is read or noted.
+    """Read files one page after another, and yield the label of each; what cannot be read is noted,
+    and the others go on.
 
     Raises:
         CollectionFull, CollectionTooLong: at a bound; what was read stays.
@@ -149,14 +133,14 @@ def read(
         for number, pages, found in pages_in(path):
             label = path.name if pages == 1 else f"{path.name}, page {number}"
             if stop.is_set() or collection.closed:
-                raise Stopped
+                raise errors.Stopped
             if time.monotonic() - began > bounds.seconds:
-                raise CollectionTooLong
+                raise errors.CollectionTooLong
             if isinstance(found, Exception):
-                collection.bad.append((label, public_message(found)))
+                collection.bad.append((label, errors.public_message(found)))
             else:
                 if len(collection.pages) >= bounds.pages or collection.cache_bytes > bounds.bytes:
-                    raise CollectionFull
+                    raise errors.CollectionFull
                 _add(collection, label, found, stop)
             yield label
 
@@ -166,10 +150,10 @@ def _add(collection: Collection, label: str, image: Image.Image, stop: StopFlag)
     assert collection.pictures is not None
     try:
         picture = collection.pictures.add(image, stop)
-    except Stopped:
+    except errors.Stopped:
         raise
     except Exception as error:
-        collection.bad.append((label, public_message(error)))
+        collection.bad.append((label, errors.public_message(error)))
         return
     if all(page.picture.name != picture.name for page in collection.pages):
         png = io.BytesIO()

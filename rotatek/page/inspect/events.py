@@ -15,7 +15,6 @@ from rotatek.engine.damage import damages
 from rotatek.engine.engine import Engine
 from rotatek.errors import SettingError
 from rotatek.inputs.request import make_request
-from rotatek.inspect.trace import Trace
 from rotatek.methods.channels import CHANNELS, RotateK
 from rotatek.methods.tokens import TOKENS
 from rotatek.page import markup
@@ -41,7 +40,6 @@ TITLES: Final = {  # beside the masks', which the methods bring
     "compressed": "Where it looks when compressed",
 }
 OVER_IMAGE: Final = ("kept", "attention", "compressed")
-BUDGET: Final = {"budget": "Where the bytes are"}
 MOST_TOKENS: Final = 128  # of an answer that are read again behind every head
 WORST: Final = 5  # heads that have a button
 LEAST_SHARE: Final = 1e-3  # of one that has
@@ -50,23 +48,10 @@ HARMLESS: Final = 1e-5  # nats a token
 UNMEASURED: Final = "Each head is compressed alone, all others whole. Press Measure."
 
 
-def titles() -> dict[str, str]:
-    """The title of every figure of this part, by the element that shows it."""
-    return {**TITLES, **mask_frames()}
-
-
-def budget_part() -> gr.HTML:
-    """The frame of the figure that shows where the bytes of every column are."""
-    return sheet(BUDGET, [list(BUDGET)], "budget-sheet")
-
-
 def add_inspection(widgets: Widgets) -> None:
-    """The selected head, the frames of everything drawn of it, and the answer to step through.
-
-    step is a recorded token of the answer and frame a picture, from 1. cell is where the browser
+    """step is a recorded token of the answer and frame a picture, from 1. cell is where the browser
     writes which head was chosen. drawn, attention and overview are messages to
-    `assets/figures.js`: one head, what it attends to, and what a new run changes.
-    """
+    `assets/figures.js`: one head, what it attends to, and what a new run changes."""
     with gr.Row(elem_id="lens"):
         widgets["layer"] = slider("Layer", "layer", 0, 5, 2, min_width=180)
         widgets["head"] = slider("KV head", "head", 0, 1, 0, min_width=180)
@@ -93,8 +78,9 @@ def add_inspection(widgets: Widgets) -> None:
         widgets["what_if"] = gr.CheckboxGroup(
             [], label="A further column: what if", visible=False, elem_id="what-heads"
         )
-    masks = rows_of(list(mask_frames()))
-    sheet(titles(), [["raw", "rotated"], *masks, ["spectrum", "scores"]], "figures")
+    masks = mask_frames()
+    rows = [["raw", "rotated"], *rows_of(list(masks)), ["spectrum", "scores"]]
+    sheet(TITLES | dict(masks), rows, "figures")
     with gr.Row(elem_id="scrub"):
         widgets["step"] = slider("Token of the answer", "step", 0, 1, 0, min_width=180)
         widgets["said"] = gr.HTML(marked_answer([], [0], 0), elem_id="said")
@@ -128,21 +114,15 @@ def overview(run: Run | None) -> Shown:
         return {}
     layers, heads = trace.shape
     drawn = {"budget": drawings.budget_drawing(run), "kept": drawings.kept_drawing(run, trace)}
+    several, pictures = len(drawings.frames_of(trace)), {grid.picture for grid in trace.grids}
+    label = "View of the picture" if len(pictures) == 1 else "Picture"
     return {
         "layer": gr.update(maximum=layers - 1),
         "head": gr.update(maximum=max(1, heads - 1)),
         "step": gr.update(maximum=max(1, len(trace.steps) - 1), value=0),
-        "frame": frame_slider(trace),
+        "frame": gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1),
         "overview": markup.payload(drawn, drawings.sent_once(run, trace)),
     }
-
-
-def frame_slider(trace: Trace) -> Any:
-    """The first picture again, of as many as there are now."""
-    several = len(drawings.frames_of(trace))
-    one = len({grid.picture for grid in trace.grids}) == 1
-    label = "View of the picture" if one else "Picture"
-    return gr.update(maximum=max(2, several), value=1, label=label, visible=several > 1)
 
 
 def redraw(
@@ -178,15 +158,11 @@ def step_through(
 
 
 def view_of(run: Run | None, place: tuple[float, ...], form: Mapping[str, Any]) -> View | None:
-    """The selected view; None while there is no trace.
-
-    Where the chosen method does not rotate, the default one's rotation is drawn, with what the
-    widgets say of it.
+    """The selected view; None while there is no trace. Where the chosen method does not rotate, the
+    default one's rotation is drawn, with what the widgets say of it.
 
     Args:
-        run: whose trace is drawn.
         place: values of the sliders: layer, head, step, and frame from 1; clamped to the trace.
-        form: the settings.
 
     Raises:
         SettingError: for a head that this layer lacks, where others have it.
@@ -218,13 +194,8 @@ def choose_cell(cell: str) -> Shown:
 
 
 def wire_inspect(widgets: Widgets, finished: Iterable[Any]) -> None:
-    """Figures follow their widgets, also while these are dragged: one redraw at a time, the last
-    one always.
-
-    Args:
-        widgets: of the page.
-        finished: events after which a run is complete.
-    """
+    """Figures follow their widgets, also while these are dragged, and the events after which a run
+    is `finished`."""
     w = widgets
     channels = [name for name in w.groups["form"] if name in {"channels", *CHANNELS.options()}]
     moved = [w[name].change for name in ("run", "layer", "head", "map_shows", *channels)]
@@ -317,20 +288,15 @@ def shown_damage(view: drawings.View, said: str = "") -> Shown:
 
 
 def summary(damage: np.ndarray, kept: int) -> str:
-    """One sentence, and the worst heads as buttons, as HTML.
-
-    Args:
-        damage: nats a token, [layers, heads]; NaN where there is no such head.
-        kept: channels of a compressed head.
-    """
+    """One sentence, and the worst heads as buttons, as HTML; damage: nats a token, [layers, heads],
+    NaN where there is no such head; kept: channels of a compressed head."""
     flat = np.nan_to_num(damage, nan=-1.0).ravel()
     order = [int(at) for at in np.argsort(-flat, kind="stable") if flat[at] >= 0]
-    total = float(flat[order].sum())
     if not order:
         return markup.line(UNMEASURED)
+    total = float(flat[order].sum())
     shares = flat[order] / max(total, 1e-30)
-    few = int(np.searchsorted(shares.cumsum(), MOST_SHARE)) + 1
-    few = min(few, len(order))
+    few = min(int(np.searchsorted(shares.cumsum(), MOST_SHARE)) + 1, len(order))
     if flat[order[0]] < HARMLESS:
         line = (
             "No head does harm by itself: with one compressed, to "
@@ -344,22 +310,19 @@ def summary(damage: np.ndarray, kept: int) -> str:
         f"damage. Each was compressed alone, to {kept} channels, every token kept: "
         f"{flat[order[0]]:.2g} nats a token at most, {total / len(order):.2g} on average."
     )
+    places = [divmod(at, damage.shape[1]) for at in order]
     buttons = "".join(
-        f'<button type="button" data-head="{at // damage.shape[1]},{at % damage.shape[1]}">'
-        f"Layer {at // damage.shape[1]}, head {at % damage.shape[1]}: "
+        f'<button type="button" data-head="{layer},{head}">Layer {layer}, head {head}: '
         f"<b>{percent(float(share))}</b></button>"
-        for at, share in list(zip(order, shares, strict=True))[:WORST]
+        for (layer, head), share in list(zip(places, shares, strict=True))[:WORST]
         if share >= LEAST_SHARE
     )
     return f'<p class="rk-see">{escape(line)}</p><div class="rk-worst">{buttons}</div>'
 
 
 def wire_heads(events: HeadEvents, widgets: Widgets) -> list[Any]:
-    """Damage is measured, and stopped; heads are chosen for a column of their own.
-
-    Returns:
-        listeners to what changes the columns.
-    """
+    """Damage is measured, and stopped; heads are chosen for a column of their own. Returns
+    listeners to what changes the columns."""
     w, shown = widgets, "drawn damage_row damage_said measure damage_stop"
     asked = [w["map_shows"].input, w["measure"].click]
     w.listen(asked, events.measure, shown, **QUIET, **MODEL_WORK)
