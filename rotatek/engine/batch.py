@@ -32,7 +32,6 @@ from rotatek.cache.layer import AttendingCache, CompressedLayer
 from rotatek.cache.measures import storage_bytes
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.cache.step_graph import CaptureFailed, StepGraph, kind_of
-from rotatek.cache.text_buffer import TextBuffer
 from rotatek.engine.pools import Copy, LayerRow, Shift, key_of, layer_row_of
 from rotatek.engine.row_group import RowGroup
 from rotatek.engine.row_group_layer import RowGroupLayer
@@ -148,13 +147,10 @@ class StateRows:
 class RunningBatch(AttendingCache):
     """Rows of many caches, which join and leave between steps.
 
-    Args:
-        like: any cache of the model, for its kinds of layers.
-        steps: replays steps as a CUDA graph, where `static` is set.
-
-    Attributes:
-        order: whose each row is, or None for a row that is not in use, as a step computes them.
-        moved: how often tensors changed their addresses, which a graph would not survive.
+    like: any cache of the model, for its kinds of layers; steps: replays steps as a CUDA graph,
+    where `static` is set. order: whose each row is, or None for a row that is not in use, as a step
+    computes them; moved: how often tensors changed their addresses, which a graph would not
+    survive.
     """
 
     def __init__(self, like: Cache, *, steps: StepGraph | None = None) -> None:
@@ -183,9 +179,8 @@ class RunningBatch(AttendingCache):
 
     @torch.inference_mode()
     def join(self, owners: Sequence[Owner], *, reserve: bool = True, growth: float = 1.0) -> None:
-        """Take over filled caches of one sample each, which are empty afterwards.
-
-        Where memory runs out meanwhile, the batch and the caches are unchanged.
+        """Take over filled caches of one sample each, which are empty afterwards. Where memory runs
+        out meanwhile, the batch and the caches are unchanged.
 
         Args:
             owners: the sequences, whose limits are the tokens that rows may add.
@@ -210,8 +205,8 @@ class RunningBatch(AttendingCache):
             self._order()
             raise
         copies, shifts = list[Copy](), list[Shift]()
-        for owner, key, own, seen in zip(owners, keys, pieces, _real_lengths(pieces), strict=True):
-            to_copy, to_shift = self._groups[key].add(own, seen, owner, self._steps)
+        for owner, key, own in zip(owners, keys, _unpadded(pieces), strict=True):
+            to_copy, to_shift = self._groups[key].add(own, owner, self._steps)
             copies += to_copy
             shifts += to_shift
         if copies:
@@ -270,7 +265,11 @@ class RunningBatch(AttendingCache):
             if isinstance(cache, RotateKCache):
                 held.store, held.text, held.logical = store, text, logical
             else:
-                _refill(held, text, logical)
+                keys, values, number = text.opened()
+                order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # those stored
+                held.update(keys[:, :, order], values[:, :, order])
+                if held.is_sliding:
+                    held.cumulative_length = logical
 
     def _order(self, joined: Mapping[Owner, Sequence[Any]] | None = None) -> None:
         """Set each row's index, its state, its visible length, and the largest length; joined: the
@@ -332,11 +331,8 @@ class RunningBatch(AttendingCache):
 
     @torch.inference_mode()
     def rewind(self, counters: Any) -> None:
-        """Forget the tokens added since `counters` were taken.
-
-        Raises:
-            RuntimeError: where the states of a replayed step cannot be rewound.
-        """
+        """Forget the tokens added since `counters` were taken. The states of a replayed step cannot
+        be rewound."""
         texts, states = counters
         for layer, (logical, grown) in zip(key_layers(self), texts, strict=True):
             layer.logical = logical
@@ -358,16 +354,14 @@ class RunningBatch(AttendingCache):
         return storage_bytes(self.tensors())
 
 
-def _real_lengths(pieces: Sequence[Sequence[LayerRow]]) -> list[list[int]]:
-    """Visual tokens of every cache in each layer, padding not counted, in one transfer."""
-    every = [None if one.store is None else one.store.visual for own in pieces for one in own]
-    held = [one.lengths for one in every if one is not None and one.lengths is not None]
+def _unpadded(pieces: Sequence[Sequence[LayerRow]]) -> list[list[LayerRow]]:
+    """The same with the visual tokens that are no padding counted, in one transfer."""
+    held = [one.lengths for own in pieces for one in own if one.lengths is not None]
     told = iter(torch.cat(held).tolist() if held else ())
-    lengths = [
-        0 if one is None else one.tokens if one.lengths is None else next(told) for one in every
+    return [
+        [one if one.lengths is None else one._replace(seen=next(told)) for one in own]
+        for own in pieces
     ]
-    each = len(pieces[0])
-    return [lengths[start : start + each] for start in range(0, len(lengths), each)]
 
 
 def _strip(cache: Cache) -> None:
@@ -384,12 +378,3 @@ def _strip(cache: Cache) -> None:
         return
     for layer in key_layers(cache):
         layer.store = layer.text = None
-
-
-def _refill(plain: Any, text: TextBuffer, logical: int) -> None:
-    """Fill such a layer with the tokens it has after `logical` tokens."""
-    keys, values, number = text.opened()
-    order = number[0].argsort()[-int((number[0] >= 0).sum()) :]  # the stored tokens in order
-    plain.update(keys[:, :, order], values[:, :, order])
-    if plain.is_sliding:
-        plain.cumulative_length = logical

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache
@@ -25,7 +24,6 @@ from rotatek.cache.rotatek_cache import RotateKCache, cache_bytes, release
 from rotatek.cache.token_plan import TokenPlan
 from rotatek.engine.events import Answer, Finished, Likely, Prefilled, Token
 from rotatek.engine.memory import MemoryReservation
-from rotatek.engine.passes import feed
 from rotatek.engine.sequences import SampledToken
 from rotatek.engine.sequences import Sequence as Row
 from rotatek.errors import CacheFileForeign, CacheNotStorable
@@ -122,10 +120,7 @@ class Column:
         index, there = len(self.answer.tokens), reference.answer.tokens
         compared, beside = self is not reference, index < len(there)
         alike = compared and beside and not self.parted and self.answer.diverged_at is None
-        start = max(0, self.read - CONTEXT)  # earlier tokens are not listed again for each new one
-        ids = [*(one.token_id for one in self.answer.tokens[start:]), pick.token]
-        text, read = newly_said(vlm, ids, self.read - start)
-        self.read = start + read
+        text, self.read = newly_said(vlm, [*self.answer.ids, pick.token], self.read)
         likely: list[tuple[int, float]] = []
         if self.row is not None and self.row.sampling.top_logprobs is not None:
             own = math.log(pick.probability) if pick.probability else LEAST_LOG
@@ -195,15 +190,11 @@ class Column:
 
 @dataclass
 class Conversation:
-    """Caches that outlive their request. Not for two threads at once.
-
-    prompt: the first request's, without pixels; turns: questions answered so far; lease: its share
-    of the memory for caches.
-    """
+    """Caches that outlive their request. Not for two threads at once."""
 
     columns: list[Column] = field(default_factory=list)
-    prompt: Prompt | None = None
-    turns: int = 0
+    prompt: Prompt | None = None  # the first request's, without pixels
+    turns: int = 0  # questions answered so far
     lease: MemoryReservation | None = None
 
     def hold(
@@ -295,18 +286,6 @@ class Conversation:
         self.columns, self.prompt = [], None
         if self.lease is not None:
             self.lease.release()
-
-
-def feed_follow_up(vlm: VisionLanguageModel, column: Column, turn: Prompt) -> tuple[Tensor, float]:
-    """Feed the last answer's remaining tokens, then a question of `turn_of`: next-token logits
-    [1, vocabulary] in float32, and milliseconds."""
-    if isinstance(column.cache, RotateKCache):
-        column.cache.make_growing()
-    unread = column.history[column.grown :]
-    column.history += turn.ids[0].tolist()
-    ids = torch.tensor([[*unread, *turn.ids[0].tolist()]], device=vlm.device)
-    position = torch.tensor([column.position], device=vlm.device)
-    return feed(vlm, ids, position, column.cache)
 
 
 def text_of(vlm: VisionLanguageModel, tokens: list[int]) -> str:

@@ -1,17 +1,13 @@
-"""Turns at the device: first come, first served; long work yields to decoding steps in between, or
-shares a processor's cores with them."""
+"""Turns at the device, first come, first served, and shares of a processor's cores."""
 
 import os
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import torch
-
-from rotatek.cache.measures import Pace
 
 LIMIT: Final = "/sys/fs/cgroup/cpu.max"  # of a container on Linux
 WIDEST: Final = 4  # cores that one prompt still makes good use of
@@ -59,31 +55,6 @@ class DeviceTurns:
                 self._waiting.popleft().release()
             else:
                 self._free += 1
-
-
-class YieldToDecode:
-    """Lets decoding steps interrupt a prefill, between two of its layers.
-
-    turns: the lock that the prefill holds; patience: most seconds that others wait, besides one
-    layer; pace: keeps the device at most one layer behind the host.
-    """
-
-    def __init__(self, turns: DeviceTurns, patience: Callable[[], float], pace: Pace) -> None:
-        self._turns, self._patience, self._pace = turns, patience, pace
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pace.follow()
-        self._since = time.perf_counter()
-
-    def checkpoint(self) -> None:
-        """Yield to other threads that have waited long enough."""
-        self._pace.follow()
-        if self._turns.contended and time.perf_counter() - self._since >= self._patience():
-            self._pace.wait()
-            self._turns.__exit__()
-            self._turns.__enter__()
-            self._begin()
 
 
 class CpuShares:

@@ -4,9 +4,7 @@
     for event in engine.compare(request, {"baseline": BASELINE, "RotateK": Settings()}):
         ...
 
-A request owns its caches: they are made and closed inside one generator. Nothing is stored on the
-model. Visitors' prefills take turns, and one decoding step serves all their rows
-(`rotatek.engine`).
+A request owns its caches: they are made and closed inside one generator.
 """
 
 import logging
@@ -16,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -25,11 +24,11 @@ from rotatek.bridge.scope import own_calls
 from rotatek.cache.measures import Stopwatch
 from rotatek.cache.rotatek_cache import RotateKCache
 from rotatek.engine import memory
-from rotatek.engine.conversation import Column, Conversation, feed_follow_up
+from rotatek.engine.conversation import Column, Conversation
 from rotatek.engine.events import EngineState, Event, Failed, Health, Queued, Restarted, Stored
 from rotatek.engine.image_features import ImageFeatureCache, ImageFeatures, key_of
 from rotatek.engine.memory import Admission, MemoryReservation
-from rotatek.engine.passes import Prefill, empty_cache, fill, forked, prefills_of, turn_of
+from rotatek.engine.passes import Prefill, empty_cache, feed, fill, forked, prefills_of, turn_of
 from rotatek.engine.scheduler import Scheduler
 from rotatek.engine.sequences import Sequence
 from rotatek.errors import (
@@ -146,7 +145,7 @@ class Engine:
         trace: bool,
         conversation: Conversation | None,
     ) -> Generator[Event, None, bool]:
-        """`compare`, once. Returns whether memory ran out; by then nothing holds a tensor."""
+        """`compare`, once. Whether memory ran out; by then nothing holds a tensor."""
         running: list[Column] = []
         failed, lease = None, None
         try:
@@ -156,7 +155,11 @@ class Engine:
             if request.cut:  # the answer ends where the context does
                 longest = min(request.max_new_tokens, max(1, self.room - prompt.ids.shape[1]))
                 request = replace(request, max_new_tokens=longest)
-            lease = self.admission.ask(self._needed(prompt, columns, request.max_new_tokens))
+            visual, tokens = prompt.visual_tokens, prompt.ids.shape[1] + request.max_new_tokens
+            text = self.vlm.full_bytes(tokens - visual)
+            shares = sum(settings.nominal_kv for settings in columns.values())
+            about = len(columns) * text + shares * self.vlm.full_bytes(visual, states=0)
+            lease = self.admission.ask(round(about))
             if not lease.admitted:
                 del prompt, looked  # a waiting request holds nothing
                 yield from map(Queued, lease.queued(stop))
@@ -168,8 +171,7 @@ class Engine:
             running += self._columns(prefills, columns, trace)
             yield from self._prefill(prefills, running, request, prompt, reused, stop)
             del prefills, looked, look  # rows go on from their caches alone
-            whole = self.vlm.full_bytes(prompt.ids.shape[1] + request.max_new_tokens)
-            lease.resize(len(running) * whole)  # until they are compressed
+            lease.resize(len(running) * self.vlm.full_bytes(tokens))  # until they are compressed
             yield from self._decode(running, prompt, lease)
             if conversation is not None and not stop.is_set():
                 conversation.hold(running, prompt, lease)
@@ -196,13 +198,6 @@ class Engine:
         """Tokens of prompt and answer that there is room for."""
         limit = self.limits.max_prompt_tokens
         return self.vlm.context(limit) or limit
-
-    def _needed(self, prompt: Prompt, columns: Mapping[str, Settings], new_tokens: int) -> int:
-        """Bytes that a request's caches will take, about."""
-        visual = prompt.visual_tokens
-        text = self.vlm.full_bytes(prompt.ids.shape[1] - visual + new_tokens)
-        shares = sum(settings.nominal_kv for settings in columns.values())
-        return round(len(columns) * text + shares * self.vlm.full_bytes(visual, states=0))
 
     def _failed(self, failure: Exception) -> Failed:
         """The visitor's message for a failure; a lost accelerator is recorded."""
@@ -254,7 +249,13 @@ class Engine:
         try:
             for column in conversation.columns:
                 with self.scheduler.prefill(stop), own_calls(queries=column.attention):
-                    logits, column.prefill_ms = feed_follow_up(self.vlm, column, turn)
+                    if isinstance(column.cache, RotateKCache):
+                        column.cache.make_growing()
+                    asked = turn.ids[0].tolist()  # behind what is left of the last answer
+                    ids = torch.tensor([column.history[column.grown :] + asked]).to(turn.ids)
+                    position = torch.tensor([column.position], device=ids.device)
+                    logits, column.prefill_ms = feed(self.vlm, ids, position, column.cache)
+                    column.history += asked
                 self._begin(column, logits, prompt, max_new_tokens, sampling, stop)
                 yield column.prefilled(self.vlm, prompt)
             yield from self._decode(conversation.columns, prompt, conversation.lease)
@@ -318,7 +319,6 @@ class Engine:
     def _columns(
         self, prefills: list[Prefill], columns: Mapping[str, Settings], trace: bool
     ) -> list[Column]:
-        """Columns with empty caches; those that prune alike share a plan."""
         traced = next((n for n, s in columns.items() if not s.is_baseline), None) if trace else None
         made: list[Column] = []
         for name, settings in columns.items():
@@ -383,7 +383,6 @@ class Engine:
         sampling: Sampling,
         stop: StopFlag,
     ) -> None:
-        """Make a column, which has read a question, ready to answer it."""
         row = Sequence(
             column.cache, logits, column.position, limit, stop, sampling, column.draw,
             watcher=None if column.attention is None else column.attention.see,

@@ -1,9 +1,8 @@
 """Equal live bytes: each method's setting whose cache has as many bytes as another's.
 
-Nominal shares do not count bases, scales, masks, text and the layers that a pruner leaves complete;
-live bytes count everything. They are measured: caches of all methods are filled, and shares halved
-until they fit. A method first uses its own option; where its smallest form is still too large, it
-drops tokens as well. A method with steps takes the nearest smaller one.
+Live bytes count everything, unlike nominal shares. They are measured: caches of all methods are
+filled, and shares halved until they fit. A method first uses its own option; where its smallest
+form is still too large, it drops tokens as well. A method with steps takes the nearest smaller one.
 """
 
 import math

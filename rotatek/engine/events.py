@@ -250,11 +250,8 @@ class Answer:
         )
 
     def report(self) -> dict[str, Any]:
-        """The answer as plain numbers; unknown ones are None.
-
-        Bytes are live when the answer ends, times are milliseconds; `METRICS` are those of
-        `Engine.compare`.
-        """
+        """The answer as plain numbers; unknown ones are None. `METRICS` are those of
+        `Engine.compare`."""
         filled, done = self.prefilled, self.finished
         metrics = {} if done is None else done.metrics
         return {
@@ -285,23 +282,17 @@ class Health:
 
 @dataclass
 class EngineState:
-    """An engine's totals since its start, and its present work.
-
-    shed: requests that ran out of memory; failed: rows that did by
-    themselves; running, waiting: requests that are being answered, and that wait for memory; rows:
-    of the running batch; live_bytes: of all caches, kept conversations included, and room_bytes:
-    their limit; picture_*: bytes of pictures in memory, and how many were found there or not.
-    """
+    """An engine's totals since its start, and its present work."""
 
     steps: int = 0
     tokens: int = 0
-    shed: int = 0
-    failed: int = 0
-    running: int = 0
-    waiting: int = 0
-    rows: int = 0
-    live_bytes: int = 0
-    room_bytes: int = 0
-    picture_bytes: int = 0
-    picture_hits: int = 0
+    shed: int = 0  # requests that ran out of memory
+    failed: int = 0  # rows that did by themselves
+    running: int = 0  # requests that are being answered, ...
+    waiting: int = 0  # ... and that wait for memory
+    rows: int = 0  # of the running batch
+    live_bytes: int = 0  # of all caches, kept conversations included
+    room_bytes: int = 0  # their limit
+    picture_bytes: int = 0  # of pictures in memory
+    picture_hits: int = 0  # that were found there
     picture_misses: int = 0

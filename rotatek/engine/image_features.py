@@ -26,11 +26,8 @@ HEAVY: Final = "pixel_"  # begins the names of what nothing but the tower's firs
 
 @dataclass
 class ImageFeatures:
-    """One request's pictures, as a model has encoded them.
-
-    key: of `key_of`; pixels: their tokens and grids; seen: every visual token's features (False),
-    and the data by which encoder-stage pruners choose (True), as far as they are known.
-    """
+    """One request's pictures, as a model has encoded them; seen: every visual token's features
+    (False), and the data by which encoder-stage pruners choose (True), as far as they are known."""
 
     key: bytes
     pixels: Pixels

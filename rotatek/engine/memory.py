@@ -1,8 +1,7 @@
 """Memory for caches: a request waits until those of earlier ones leave enough for its own.
 
-A request that runs out of memory all the same is tried once more under tighter limits. A lost
-accelerator is not recovered: every later call of this process would fail too, so its owner has to
-restart it.
+A lost accelerator is not recovered: every later call of this process would fail too, so its owner
+has to restart it.
 """
 
 import gc
@@ -161,11 +160,7 @@ def is_lost(failure: BaseException, device: torch.device) -> bool:
 
 
 def probe(device: torch.device) -> None:
-    """One tiny piece of work on `device`.
-
-    Raises:
-        RuntimeError: where the device does no work any more.
-    """
+    """One tiny piece of work on `device`; a `RuntimeError` where that does none any more."""
     torch.zeros(1, device=device).add_(1).cpu()
 
 

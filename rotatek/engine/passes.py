@@ -176,12 +176,9 @@ def empty_cache(
 
 
 class SharedPrefill(AttendingCache):
-    """One prefill that fills several caches of the same token plan; decode with the members.
-
-    members: `RotateKCache`s made with `plan`, or plain transformers caches where nothing is pruned.
-    timed: whether to measure what each member adds; if not, what two of them would compute alike is
-    computed once.
-    """
+    """One prefill that fills several caches, `RotateKCache`s made with `plan`, or plain ones where
+    nothing is pruned; decode with these. timed: whether to measure what each of them adds; if not,
+    what two of them would compute alike is computed once."""
 
     def __init__(self, plan: TokenPlan, members: Sequence[Cache], *, timed: bool = True) -> None:
         self.plan = plan

@@ -36,7 +36,8 @@ class LayerRow(NamedTuple):
     stacked: [1, ...] by name, of one shape for all rows of a form but for the tokens of `TEXT` and
     of per_token; flat: [n, ...], of all heads, pooled; tables: [1, Hkv], the heads' offsets in
     them; numbers: the host's sizes of launches; per_token: names of what has an entry for each
-    visual token; tokens: visual ones that are stored; seen: those of them that are no padding;
+    visual token; tokens: visual ones that are stored; seen: those of them that are no padding,
+    where lengths, on the device, have been read;
     length: of the text, once the row is in a group less what that has grown by; logical: tokens so
     far; reach: slots of the tokens inside a window, where the answer may go beyond it.
     """
@@ -50,6 +51,7 @@ class LayerRow(NamedTuple):
     per_token: tuple[str, ...]
     tokens: int
     seen: int
+    lengths: Tensor | None
     length: int
     logical: int
     reach: int | None
@@ -88,9 +90,11 @@ def layer_row_of(held: Any, tokens: int) -> LayerRow:
     if schedule is not None:
         tensors |= dict(zip(WINDOW, schedule, strict=True))
         reach = schedule.width
+    lengths = None if store is None else store.visual.lengths
     return LayerRow(
-        store, waits, tensors, flat, tables, numbers, per_token, stored, 0, length, logical, reach
-    )
+        store, waits, tensors, flat, tables, numbers, per_token, stored, stored, lengths, length,
+        logical, reach,
+    )  # fmt: skip
 
 
 def key_of(own: Sequence[LayerRow]) -> Hashable:

@@ -1,9 +1,5 @@
-"""Rows of one storage form in every layer of the running batch.
-
-A row is one visitor's cache of one sample. What the host knows of it is one record, `Row`; its
-tensors lie in each layer's (`rotatek.engine.row_group_layer`) and in pools of all layers
-(`rotatek.engine.pools`).
-"""
+"""Rows of one storage form in every layer of the running batch. A row is one visitor's cache of one
+sample."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -53,7 +49,7 @@ class RowGroup:
         return [*self.pools.tensors(), *(t for one in self.slots for t in one.tensors.values())]
 
     def fit(
-        self, alike: Sequence[Sequence[LayerRow]], room: int, coarse: bool, growth: float = 1.0
+        self, alike: Sequence[Sequence[LayerRow]], room: int, coarse: bool, growth: float
     ) -> int:
         """Allocate capacity for caches. How many layers' addresses have changed.
 
@@ -81,28 +77,19 @@ class RowGroup:
         return moved
 
     def add(
-        self, own: Sequence[LayerRow], seen: Sequence[int], owner: Owner, steps: int
+        self, own: Sequence[LayerRow], owner: Owner, steps: int
     ) -> tuple[list[Copy], list[Shift]]:
-        """Give a cache the first free index.
-
-        Args:
-            own: every layer of it.
-            seen: its visual tokens that are no padding, by layer.
-            owner: of the row.
-            steps: that the batch has taken.
-
-        Returns:
-            the pending copies of its tensors, and the numbers to add to tables then.
-        """
+        """Give every layer of a cache the first free index, after so many steps of the batch: the
+        pending copies of its tensors, and the numbers to add to tables then."""
         if None not in self.rows:
             self.rows.append(None)
         place = self.rows.index(None)
         sections, copies, shifts = self.pools.add(own, place)
         layers, nothing = [], dict[str, Tensor]()
-        for slots, piece, real in zip(self.slots, own, seen, strict=True):
+        for slots, piece in zip(self.slots, own, strict=True):
             copies += slots.copies(piece, place)
             layers.append(piece._replace(
-                store=None, stacked=nothing, flat=nothing, tables=nothing, seen=real,
+                store=None, stacked=nothing, flat=nothing, tables=nothing, lengths=None,
                 length=piece.length - slots.grown,
             ))  # fmt: skip
         self.rows[place] = Row(owner, own[0].logical - steps, layers, sections)
@@ -124,9 +111,8 @@ class RowGroup:
             for tensor in self._stored():
                 to, source = to.to(tensor.device), source.to(tensor.device)
                 # PyTorch cannot move rows of 8-bit floating point, but those of bytes
-                rows = (
-                    tensor.view(torch.uint8) if tensor.itemsize == 1 and tensor.numel() else tensor
-                )
+                as_bytes = tensor.itemsize == 1 and tensor.numel()
+                rows = tensor.view(torch.uint8) if as_bytes else tensor
                 rows.index_copy_(0, to, rows.index_select(0, source))
             self.pools.shift(moves)
         self.rows[:] = [self.rows[old] for old in order]

@@ -1,8 +1,7 @@
 """Rows of one storage form in one layer, together in tensors with spare capacity.
 
 Rows differ in length: visual tokens and text are padded to the longest, and the device has the real
-lengths. Tensors whose size differs by head are stored in one pool shared by all layers
-(`rotatek.engine.pools`).
+lengths. Tensors whose size differs by head are in `rotatek.engine.pools`.
 """
 
 import sys

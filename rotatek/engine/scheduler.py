@@ -28,7 +28,7 @@ from rotatek.cache.rotatek_cache import RotateKCache, release
 from rotatek.cache.step_graph import StepGraph
 from rotatek.engine import memory, passes
 from rotatek.engine.batch import RunningBatch
-from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, YieldToDecode, cores_here
+from rotatek.engine.device_turns import THREADS, CpuShares, DeviceTurns, cores_here
 from rotatek.engine.events import EngineState
 from rotatek.engine.sequences import SampledToken, Sequence, TokenChoice
 from rotatek.models import VisionLanguageModel
@@ -106,12 +106,29 @@ class Scheduler:
                 yield
         else:
             with first, self._turns:
-                steps = YieldToDecode(self._turns, self._patience, Pace(self.device))
-                with own_calls(stop=stop, checkpoint=steps.checkpoint):
+                with own_calls(stop=stop, checkpoint=self._yielding()):
                     yield
                 synchronise(self.device)
         if self.device.type == "cpu":
             self._unused.give_back()
+
+    def _yielding(self) -> Callable[[], None]:
+        """Lets steps interrupt a prefill that holds the device, between two of its layers."""
+        pace = Pace(self.device)  # keeps the device at most one layer behind the host
+        pace.follow()
+        since = time.perf_counter()
+
+        def checkpoint() -> None:
+            nonlocal since
+            pace.follow()
+            if self._turns.contended and time.perf_counter() - since >= self._patience():
+                pace.wait()
+                self._turns.__exit__()
+                self._turns.__enter__()
+                pace.follow()
+                since = time.perf_counter()
+
+        return checkpoint
 
     def _patience(self) -> float:
         """Seconds of a prefill, behind the step that may be under way when its turn comes."""
