@@ -30,7 +30,7 @@ from rotatek.errors import ELSEWHERE, AnswerBroken, ConversationGone, Conversati
 from rotatek.inputs.messages import Message
 from rotatek.inputs.request import Limits, Request, clean_question, whole_tokens
 from rotatek.inputs.sampling import GREEDY, Sampling
-from rotatek.inputs.token_grid import scaled_size
+from rotatek.inputs.token_grid import scaled
 from rotatek.methods.settings import Settings
 
 log = logging.getLogger("rotatek")
@@ -97,7 +97,7 @@ class RemoteEngine(Engine):
             device=torch.device(self._health.device),
             takes_tools=False,  # it has no template here
             low_pixels=256 * 28**2,  # 256 visual tokens of Qwen2.5-VL, whatever the model
-            size_within=scaled_size,
+            within=scaled,
             context=lambda limit: limit,  # as far as a front knows
             look=lambda request: handle.look.remote(request).result(),
         )

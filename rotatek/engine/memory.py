@@ -15,12 +15,11 @@ from functools import cached_property
 from typing import Final
 
 import torch
-from PIL import Image
 
 from rotatek.bridge.attention import StopFlag
 from rotatek.errors import Stopped
-from rotatek.inputs.images import MIN_SIDE
 from rotatek.inputs.request import Request
+from rotatek.inputs.token_grid import resized
 
 log = logging.getLogger("rotatek")
 
@@ -181,12 +180,6 @@ def free(device: torch.device) -> None:
 
 def tighter(request: Request) -> Request:
     """The same question with images of half the side and at most half the answer."""
-    images = tuple(
-        image.resize(
-            (max(MIN_SIDE, image.width // 2), max(MIN_SIDE, image.height // 2)),
-            Image.Resampling.LANCZOS,
-        )
-        for image in request.images
-    )
+    images = tuple(resized(one, one.width // 2, one.height // 2) for one in request.images)
     tokens = min(request.max_new_tokens, max(LEAST_TOKENS, request.max_new_tokens // 2))
     return replace(request, images=images, max_new_tokens=tokens)

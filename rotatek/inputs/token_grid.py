@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
+from rotatek.inputs.images import MIN_SIDE
+
 MOST_CROPPED: Final = 8  # a longer picture's middle is drawn as if it were 8 times as long
 LOOK: Final = 28  # least pixels of a cell's side at which the picture is examined
 APART: Final = 14  # levels of 255 by which ink differs from the paper, once averaged
@@ -70,10 +72,17 @@ class Grid:
         return mapped.reshape(*values.shape[:-1], self.rows, self.columns)
 
 
-def scaled_size(width: int, height: int, least: int, most: int) -> tuple[int, int]:
-    """The size nearest to a picture's that has so many pixels, in its proportions."""
-    factor = math.sqrt(min(max(width * height, least), most) / (width * height))
-    return max(1, int(factor * width)), max(1, int(factor * height))
+def resized(image: Image.Image, width: int, height: int) -> Image.Image:
+    """A picture at another size; no side is shorter than a picture's may be."""
+    size = max(MIN_SIDE, width), max(MIN_SIDE, height)
+    return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
+
+
+def scaled(image: Image.Image, least: int, most: int) -> Image.Image:
+    """A picture in its proportions, of so many pixels at least and at most."""
+    pixels = image.width * image.height
+    factor = math.sqrt(min(max(pixels, least), most) / pixels)
+    return resized(image, int(factor * image.width), int(factor * image.height))
 
 
 def without_margins(image: Image.Image, unit: int, most: int) -> tuple[Image.Image, Grid] | None:

@@ -23,7 +23,7 @@ from rotatek.cache.token_plan import is_one_of, visual_ids
 from rotatek.errors import ControlTokens, ModeUnsupported, PictureNeeded
 from rotatek.inputs.prompt import encode_chat, expand_images, too_long_for
 from rotatek.inputs.request import Request
-from rotatek.inputs.token_grid import Grid, scaled_size
+from rotatek.inputs.token_grid import Grid, scaled
 from rotatek.methods.tokens.base import TokenPruner, View
 from rotatek.models.fused import fuse
 
@@ -247,10 +247,10 @@ class VisionLanguageModel:
         """Pixels of a picture at low detail, at most; None where all have as many tokens."""
         return None
 
-    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """Width and height at which a picture is best shown to the model within bounds of its
-        pixels. Asked only where there are `low_pixels`."""
-        return scaled_size(width, height, least, most)
+    def within(self, image: Image.Image, least: int, most: int) -> Image.Image:
+        """A picture as it is best shown to the model within bounds of its pixels. Asked only where
+        there are `low_pixels`."""
+        return scaled(image, least, most)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Turn pictures into the vision tower's tensors."""

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 from transformers.vision_utils import get_vision_window_index
 
-from rotatek.inputs.token_grid import Grid, without_margins
+from rotatek.inputs.token_grid import Grid, resized, without_margins
 from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 LEVELS: Final = 256  # of a channel
@@ -44,14 +44,17 @@ class Qwen2VL(VisionLanguageModel):
         """The pixels of 256 visual tokens."""
         return LOW_TOKENS * self._unit**2
 
-    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
-        """In multiples of a visual token's side, as the image processor would choose under these
-        bounds and its own; the picture's own size where it would choose the same anyway."""
+    def within(self, image: Image.Image, least: int, most: int) -> Image.Image:
+        """As under these bounds in place of the image processor's; as it is, where that would
+        choose the same size anyway."""
         low, high = (int(self.images.size[edge]) for edge in EDGES)
         most = max(min(most, high), self._unit**2)
-        tall, wide = smart_resize(height, width, self._unit, min(max(least, low), most), most)
-        as_is = smart_resize(height, width, self._unit, low, high)
-        return (width, height) if (tall, wide) == as_is else (wide, tall)
+        if most < high and (cut := without_margins(image, self._unit, most // self._unit**2)):
+            return cut[0]
+        side, (width, height) = self._unit, image.size
+        tall, wide = smart_resize(height, width, side, min(max(least, low), most), most)
+        as_is = smart_resize(height, width, side, low, high)
+        return image if (tall, wide) == as_is else resized(image, wide, tall)
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Resize to whole 2x2 units of patches; N = rows x columns / 4. Pictures that would be

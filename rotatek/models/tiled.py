@@ -12,7 +12,7 @@ from PIL import Image
 from torch import nn
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
-from rotatek.inputs.token_grid import Grid
+from rotatek.inputs.token_grid import Grid, resized
 from rotatek.models.base import Pixels, Shown, VisionLanguageModel
 
 
@@ -27,12 +27,12 @@ class InternVL(VisionLanguageModel):
         """One tile's."""
         return int(self.images.size["height"] * self.images.size["width"])
 
-    def size_within(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+    def within(self, image: Image.Image, least: int, most: int) -> Image.Image:
         """One tile like the thumbnail, where two exceed the bounds. The number of further tiles
         depends on the picture's shape alone."""
         size = self.images.size
         is_one = most < 2 * size["height"] * size["width"]
-        return (int(size["width"]), int(size["height"])) if is_one else (width, height)
+        return resized(image, size["width"], size["height"]) if is_one else image
 
     def preprocess(self, images: Sequence[Image.Image]) -> Pixels:
         """Cut into tiles in the shape nearest to the picture's, and add a thumbnail."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import Any, Final
 
-from PIL.Image import Image, Resampling
+from PIL.Image import Image
 
 from rotatek import errors
 from rotatek.engine.engine import Engine
 from rotatek.engine.grammar import compiled
-from rotatek.inputs.images import MAX_PIXELS, MIN_SIDE, check_header, open_image
+from rotatek.inputs.images import MAX_PIXELS, check_header, open_image
 from rotatek.inputs.request import (
     MAX_IMAGES,
     MAX_NEW_TOKENS,
@@ -26,6 +26,7 @@ from rotatek.inputs.request import (
     whole_tokens,
 )
 from rotatek.inputs.sampling import Sampling
+from rotatek.inputs.token_grid import resized
 from rotatek.methods.settings import Settings
 from rotatek.server.chat import Ignored, Shown, blaming, ignore_rest, read_messages
 
@@ -315,14 +316,8 @@ def _decoded(pictures: Sequence[Shown]) -> list[Image]:
     for one in pictures:
         with blaming(one.place):
             image = open_image(one.image) if isinstance(one.image, bytes) else one.image
-        images.append(_resized(image, *(round(factor * side) for side in image.size)))
+        images.append(resized(image, *(round(factor * side) for side in image.size)))
     return images
-
-
-def _resized(image: Image, width: int, height: int) -> Image:
-    """A picture at another size; no side is shorter than a picture's may be."""
-    size = max(MIN_SIDE, width), max(MIN_SIDE, height)
-    return image if image.size == size else image.resize(size, Resampling.BICUBIC)
 
 
 def fitted(call: Call, engine: Engine) -> Call:
@@ -338,7 +333,6 @@ def fitted(call: Call, engine: Engine) -> Call:
     for image, is_low in zip(request.images, call.low, strict=True):
         if low is not None and (is_low or call.least > 1 or call.most < MAX_PIXELS):
             most = min(call.most, low) if is_low else call.most
-            size = engine.vlm.size_within(*image.size, min(call.least, most), most)
-            image = _resized(image, *size)  # noqa: PLW2901
+            image = engine.vlm.within(image, min(call.least, most), most)  # noqa: PLW2901
         images.append(image)
     return replace(call, request=replace(request, images=tuple(images)), ignored=ignored)

@@ -161,3 +161,12 @@ def test_a_model_is_shown_the_part_alone_and_its_maps_lie_over_the_whole() -> No
         (top, bottom, trimmed.rows), (left, right, trimmed.columns),
     ))  # fmt: skip
     assert seen[rows, columns].all() and seen.sum() == pixels.counts[1]
+
+
+def test_margins_go_within_a_clients_bounds_too() -> None:
+    vlm, image = tiny_qwen(), sheet()
+    vlm.images.size = {"shortest_edge": UNIT**2, "longest_edge": 4 * MOST * UNIT**2}
+    part, _ = without_margins(image, UNIT, MOST) or (image, None)
+    shown = vlm.within(image, 1, MOST * UNIT**2)
+    assert shown.tobytes() == part.tobytes() and shown.size != image.size
+    assert vlm.preprocess([shown]).counts[0] <= MOST
