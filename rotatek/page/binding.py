@@ -57,25 +57,23 @@ class Widgets(dict[str, Any]):
                 known["session"] = request.session_hash or ""
             return handler(**known)
 
+        def ordered(shown: Mapping[str, Any] | None) -> Any:
+            values = tuple((shown or {}).get(name, gr.skip()) for name in outputs)
+            return values[0] if len(values) == 1 else values or None
+
         def call(request: gr.Request, *values: Any) -> Any:
             with refusing():
-                return in_order(found(request, values), outputs)
+                return ordered(found(request, values))
 
         def stream(request: gr.Request, *values: Any) -> Iterator[Any]:
             with refusing():
                 for shown in found(request, values):
-                    yield in_order(shown, outputs)
+                    yield ordered(shown)
 
         called = stream if get_origin(signature.return_annotation) is Iterator else call
         given, shown = ([self[name] for name in part] for part in (names, outputs))
         on = triggers if callable(triggers) else partial(gr.on, triggers)
         return on(called, given, shown, **options)
-
-
-def in_order(found: Mapping[str, Any] | None, outputs: Sequence[str]) -> Any:
-    """What a handler returned by name, as Gradio takes it."""
-    values = tuple((found or {}).get(name, gr.skip()) for name in outputs)
-    return values[0] if len(values) == 1 else values or None
 
 
 def refusal(error: Exception) -> gr.Error:

@@ -16,19 +16,10 @@ from rotatek.errors import SettingError
 from rotatek.inputs.request import MAX_NEW_TOKENS, MAX_QUESTION
 from rotatek.methods.channels import CHANNELS
 from rotatek.methods.settings import Settings
-from rotatek.page import markup
+from rotatek.page import markup, settings
 from rotatek.page.binding import QUIET, Shown, Widgets
 from rotatek.page.markup import message
 from rotatek.page.page_context import PageContext, digest
-from rotatek.page.settings import (
-    WHAT_IF,
-    boxes,
-    changed,
-    fields,
-    sampling_of,
-    settings_of,
-    values_of,
-)
 from rotatek.service.service import Run
 
 FROM_LINK: Final = "These settings come from the link. Press Ask for their answers."
@@ -93,7 +84,7 @@ def python(run: Run, image: str) -> str:
         first = f"compare(make_request(picture, {given}), columns, conversation=talk)"
         asked += TURN.format(f"follow(talk, {given})" if number else first)
     columns = "".join(
-        f"    {title!r}: Settings.of({_given(changed(column.settings))}),\n"
+        f"    {title!r}: Settings.of({_given(settings.changed(column.settings))}),\n"
         for title, column in run.columns.items()
     )
     return PROGRAM.format(model=run.model, image=image, columns=columns, asked=asked)
@@ -115,13 +106,13 @@ def code_of(run: Run | None, image: str = "") -> str:
     )
 
 
-def encode(settings: Settings) -> str:
+def encode(chosen: Settings) -> str:
     """Settings as short text for links: `tokens:fastv,keep_tokens:0.4`; only what differs from the
     defaults, never a path."""
-    known = fields()
+    known = settings.fields()
     return ",".join(
         f"{name}:{value}"
-        for name, value in changed(settings).items()
+        for name, value in settings.changed(chosen).items()
         if name not in known or known[name].is_shared
     )
 
@@ -145,11 +136,11 @@ def query(asked: Mapping[str, Any], example: str | None) -> str:
         asked: what the widgets show, by name.
         example: the name of an example's file, without its ending; other images are not shared.
     """
-    draws = sampling_of(asked.get("temperature"), asked.get("seed"))
+    draws = settings.sampling_of(asked.get("temperature"), asked.get("seed"))
     shown = {**asked, "image": example, "temperature": None, "seed": None}
     if draws.draws:
         shown |= {"temperature": draws.temperature, "seed": draws.seed}
-    pairs = [("s", encode(settings_of(asked)))]
+    pairs = [("s", encode(settings.settings_of(asked)))]
     for name, key in KEYS.items():
         value = shown.get(name)
         values = value if isinstance(value, list) else [value]
@@ -181,16 +172,16 @@ def read_query(text: str, images: Sequence[str], models: Sequence[str]) -> dict[
         "image": one.get("image") if one.get("image") in images else None,
         "max_new_tokens": whole("length", 1, MAX_NEW_TOKENS),
         "times": whole("t", LEAST_TIMES, MOST_TIMES),
-        "what_if": [code for code in given.get("w", ()) if WHAT_IF.fullmatch(code)],
+        "what_if": [code for code in given.get("w", ()) if settings.WHAT_IF.fullmatch(code)],
     }
     link = {name: value for name, value in link.items() if value}
     if "s" in one:
-        link |= values_of(decode(one["s"]))
+        link |= settings.values_of(decode(one["s"]))
         link["others"] = [name for name in given.get("x", []) if name in CHANNELS]
     if "temperature" in one:
         try:
             seed = int(one["seed"]) if "seed" in one else None
-            draws = sampling_of(float(one["temperature"]), seed)
+            draws = settings.sampling_of(float(one["temperature"]), seed)
         except ValueError as error:
             raise SettingError("temperature", "a number, and the seed a whole one", text) from error
         if draws.draws:
@@ -231,7 +222,7 @@ class ExportEvents:
         if "tokens" in shown:
             shown |= {"preset": None, "status": markup.line(FROM_LINK)}
         if "what_if" in shown:
-            shown["what_if"] = boxes(shown["what_if"])
+            shown["what_if"] = settings.boxes(shown["what_if"])
         if "image" in shown:
             example = examples[shown["image"]]
             choices = list(example.questions)

@@ -45,8 +45,7 @@ class PageContext:
     @functools.cached_property
     def pictures(self) -> dict[str, str]:
         """File names of the examples, by what tells their pixels apart."""
-        paths = [example.image for example in self.examples]
-        return {digest(np.asarray(open_image(path))): path.name for path in paths}
+        return {digest(np.asarray(open_image(e.image))): e.image.name for e in self.examples}
 
     def greeting(self) -> Run | None:
         """The first example under the first preset, answered once for all visitors."""

@@ -140,8 +140,7 @@ def head() -> str:
 
 
 def open_port(page: gr.Blocks, service: Service) -> dict[str, Any]:
-    """Bound the page's queue; the settings that an open port needs, however it is served: the
-    health route, and calm sentences where Gradio itself refuses."""
+    """Bound the page's queue; the settings that an open port needs, however it is served."""
 
     def health(request: Request) -> JSONResponse:
         report = service.health()

@@ -139,7 +139,6 @@ def maker() -> Callable[[str], Engine]:
 
 
 def offered() -> list[str]:
-    """What a Space offers where ROTATEK_MODELS is empty: embedded models, unless their language
-    model is a package that is not installed, and one large one."""
+    """What is offered where ROTATEK_MODELS is empty: embedded models at hand, and a large one."""
     small = [name for name, known in CHECKPOINTS.items() if known.gigabytes < 1]
     return [*(name for name in small if at_hand(CHECKPOINTS[name].source)), "qwen2.5-vl-7b"]

@@ -41,7 +41,18 @@ def add_ask(widgets: Widgets, context: PageContext) -> None:
         with gr.Column(scale=4, min_width=280, elem_id="picture-part"):
             _add_picture(widgets, context)
         with gr.Column(scale=9, min_width=300, elem_id="work"):
-            _add_question(widgets, context)
+            offered = list(context.examples[0].questions) if context.examples else []
+            first = offered[0] if offered else None
+            with gr.Row(elem_id="buttons", equal_height=True):
+                widgets["question"] = question_box(
+                    "question", "Question", value=first or "", scale=8, min_width=200,
+                    placeholder="What would you like to know about the image?",
+                )  # fmt: skip
+                widgets |= ask_and_stop("Ask")
+            widgets["suggestions"] = gr.Radio(
+                offered, value=first, label="Questions about this example", show_label=False,
+                container=False, visible=bool(offered), elem_id="suggestions",
+            )  # fmt: skip
             _add_answers(widgets, renews=context.renews)
             with gr.Row(visible=False, elem_id="follow", equal_height=True) as widgets["follow"]:
                 widgets["follow_text"] = question_box(
@@ -75,21 +86,6 @@ def _add_picture(widgets: Widgets, context: PageContext) -> None:
     widgets["pdf"] = gr.UploadButton(
         "Or ask about a PDF", file_types=[".pdf"], size="sm", visible=pdf.can_be_read(),
         elem_id="pdf",
-    )  # fmt: skip
-
-
-def _add_question(widgets: Widgets, context: PageContext) -> None:
-    offered = list(context.examples[0].questions) if context.examples else []
-    first = offered[0] if offered else None
-    with gr.Row(elem_id="buttons", equal_height=True):
-        widgets["question"] = question_box(
-            "question", "Question", value=first or "", scale=8, min_width=200,
-            placeholder="What would you like to know about the image?",
-        )  # fmt: skip
-        widgets |= ask_and_stop("Ask")
-    widgets["suggestions"] = gr.Radio(
-        offered, value=first, label="Questions about this example", show_label=False,
-        container=False, visible=bool(offered), elem_id="suggestions",
     )  # fmt: skip
 
 

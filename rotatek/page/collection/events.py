@@ -164,10 +164,9 @@ class CollectionEvents:
     def _measure(
         self, engine: Engine, collection: Collection, asked: Question, stop: StopFlag
     ) -> None:
-        """Note what the uncompressed model takes to read one page again, each time another. One
-        pixel is changed, so that no stored features of the vision tower are used."""
-        page = collection.pages[collection.questions % len(collection.pages)]
-        collection.questions += 1
+        """Note what the uncompressed model takes to read one page again. One pixel is changed, so
+        that no stored features of the vision tower are used."""
+        page = secrets.choice(collection.pages)
         image = open_image(page.png)
         image.putpixel((0, 0), tuple(secrets.token_bytes(3)))
         request = make_request(image, asked.text, asked.tokens)

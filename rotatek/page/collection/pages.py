@@ -68,7 +68,6 @@ class Collection:
     pages: list[CollectedPage] = field(default_factory=list)
     bad: list[tuple[str, str]] = field(default_factory=list)
     asked: Question | None = None
-    questions: int = 0  # that were asked
     work: threading.Lock = field(default_factory=threading.Lock)
     closed: bool = False
 

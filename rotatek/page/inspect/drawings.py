@@ -23,8 +23,7 @@ Drawings = dict[str, Drawing]
 
 
 class Place(NamedTuple):
-    """What is selected: a layer, one of its Key heads, and by their numbers a recorded token of the
-    answer and a picture."""
+    """What is selected: a layer, its Key head, and numbers of a recorded token and a picture."""
 
     layer: int
     head: int
@@ -148,8 +147,7 @@ def head_map(view: View, quantity: str) -> Drawing:
 
 
 def sent_once(run: Run, trace: Trace, grid: int = 0) -> dict[str, str]:
-    """The picture that a grid lies on, shrunk and encoded once, by the name by which every figure
-    of the run refers to it."""
+    """The picture that a grid lies on, encoded once, by the name by which figures refer to it."""
     number = trace.grids[grid].picture if trace.grids else 0
 
     def made() -> dict[str, str]:
