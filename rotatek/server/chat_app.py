@@ -96,8 +96,9 @@ class ChatApp:
 
     def app(self) -> Starlette:
         """The API alone, with `/health`."""
-        handlers: Any = {
-            HTTPException: lambda request, error: _refusal(errors.AddressUnknown()),
+        _, nothing = error_of(errors.AddressUnknown())
+        handlers: Any = {  # an unknown address, or 405: an unknown method
+            HTTPException: lambda request, error: JSONResponse(nothing, error.status_code),
             Exception: lambda request, error: _refusal(error),
         }
         routes = [*self.routes(), Route("/health", self._health)]

@@ -60,12 +60,13 @@ def test_what_is_not_the_api(address: str) -> None:
         httpx.post(f"{address}/v1/responses", json={"model": "tiny", "input": "What?"}),
         httpx.delete(f"{address}/v1/files/file-1"),
         httpx.get(chat),
+        httpx.put(chat),
         httpx.post(chat, content=b"{}"),
         httpx.post(chat, content=b"{", headers=TYPED),
         httpx.post(chat, content=iter([b" " * 1_000_000] * 41), headers=TYPED),
     ]
-    assert [one.status_code for one in told] == [404, 404, 404, 404, 404, 400, 400, 413]
-    assert all("/v1/chat/completions" in one.json()["error"]["message"] for one in told[:5])
+    assert [one.status_code for one in told] == [404, 404, 404, 404, 404, 405, 400, 400, 413]
+    assert all("/v1/chat/completions" in one.json()["error"]["message"] for one in told[:6])
     assert httpx.get(f"{address}/health").json()["status"] == "ready"
 
 
