@@ -17,7 +17,7 @@ import transformers as hf
 
 from rotatek.bridge.attention import prepare
 from rotatek.models import VisionLanguageModel
-from rotatek.models.generic import Generic
+from rotatek.models.families import FAMILIES, OTHERS
 from tests.tiny import (
     SIGLIP,
     TEXT,
@@ -88,7 +88,7 @@ def tiny_llava15(text: type = hf.LlamaConfig, **more: Any) -> VisionLanguageMode
         text_config=text(**TEXT, vocab_size=len(tokenizer), **more),
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
     )
-    images = hf.CLIPImageProcessorPil(
+    images = FAMILIES["llava"].images(
         size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
     )
     return finish("llava", hf.LlavaForConditionalGeneration(config), tokenizer, images)
@@ -106,14 +106,14 @@ def tiny_onevision() -> VisionLanguageModel:
         video_token_index=tokenizer.convert_tokens_to_ids("<video>"),
         image_grid_pinpoints=pinpoints, vision_aspect_ratio="anyres_max_4",
     )  # fmt: skip
-    images = hf.LlavaOnevisionImageProcessorPil(
+    images = FAMILIES["llava_onevision"].images(
         size={"height": 56, "width": 56}, image_grid_pinpoints=pinpoints
     )
     network = hf.LlavaOnevisionForConditionalGeneration(config)
     return finish("llava_onevision", network, tokenizer, images)
 
 
-def _smol(family: str, kind: type, config: type, processor: type) -> VisionLanguageModel:
+def _smol(family: str, kind: type, config: type) -> VisionLanguageModel:
     places = [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
     special = ["<|im_start|>", "<end_of_utterance>", "<image>", "<fake_token_around_image>"]
     tokenizer = byte_tokenizer([*special, "<global-img>", *places], "<end_of_utterance>")
@@ -122,20 +122,20 @@ def _smol(family: str, kind: type, config: type, processor: type) -> VisionLangu
         vision_config=SIGLIP, text_config=hf.LlamaConfig(**TEXT, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), scale_factor=2,
     )  # fmt: skip
-    images = processor(size={"longest_edge": 168}, max_image_size={"longest_edge": 56})
+    images = FAMILIES[family].images(
+        size={"longest_edge": 168}, max_image_size={"longest_edge": 56}
+    )
     return finish(family, kind(made), tokenizer, images)
 
 
 def tiny_smolvlm() -> VisionLanguageModel:
     """SmolVLM: tiles named by row and column, pixel shuffle."""
-    kind, config = hf.SmolVLMForConditionalGeneration, hf.SmolVLMConfig
-    return _smol("smolvlm", kind, config, hf.SmolVLMImageProcessorPil)
+    return _smol("smolvlm", hf.SmolVLMForConditionalGeneration, hf.SmolVLMConfig)
 
 
 def tiny_idefics3() -> VisionLanguageModel:
     """Idefics3: as SmolVLM."""
-    kind, config = hf.Idefics3ForConditionalGeneration, hf.Idefics3Config
-    return _smol("idefics3", kind, config, hf.Idefics3ImageProcessorPil)
+    return _smol("idefics3", hf.Idefics3ForConditionalGeneration, hf.Idefics3Config)
 
 
 def _name(tokenizer: Any, **tokens: str) -> None:
@@ -160,7 +160,7 @@ def tiny_internvl() -> VisionLanguageModel:
         text_config=hf.Qwen2Config(**TEXT, vocab_size=len(tokenizer)),
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), image_seq_length=4,
     )  # fmt: skip
-    images = hf.GotOcr2ImageProcessorPil(size={"height": 56, "width": 56}, max_patches=6)
+    images = FAMILIES["internvl"].images(size={"height": 56, "width": 56}, max_patches=6)
     return finish("internvl", hf.InternVLForConditionalGeneration(config), tokenizer, images)
 
 
@@ -183,7 +183,7 @@ def tiny_gemma3(window: int = 512, seen: int = 4, tied: bool = True) -> VisionLa
         image_token_index=image, boi_token_index=boi, eoi_token_index=eoi, mm_tokens_per_image=seen,
         tie_word_embeddings=tied,
     )  # fmt: skip
-    images = hf.Gemma3ImageProcessorPil(size={"height": 56, "width": 56})
+    images = FAMILIES["gemma3"].images(size={"height": 56, "width": 56})
     return finish("gemma3", hf.Gemma3ForConditionalGeneration(config), tokenizer, images)
 
 
@@ -216,7 +216,7 @@ def tiny_gemma4(
         image_token_id=image, boi_token_id=boi, eoi_token_id=eoi, video_token_id=video,
         audio_token_id=audio, tie_word_embeddings=False,
     )  # fmt: skip
-    images = hf.Gemma4ImageProcessorPil(max_soft_tokens=70)
+    images = FAMILIES["gemma4"].images(max_soft_tokens=70)
     return finish("gemma4", hf.Gemma4ForConditionalGeneration(config), tokenizer, images)
 
 
@@ -352,4 +352,4 @@ def tiny_pixtral() -> VisionLanguageModel:
     model.generation_config = hf.GenerationConfig(
         eos_token_id=tokenizer.eos_token_id, pad_token_id=0
     )
-    return Generic(prepare(model), tokenizer, processor, "tiny-pixtral")
+    return OTHERS.adapter(prepare(model), tokenizer, processor, "tiny-pixtral")

@@ -74,7 +74,7 @@ def finish(
     """A family's adapter over a network with random weights."""
     eos = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
     model.generation_config = hf.GenerationConfig(eos_token_id=eos, pad_token_id=0)
-    adapter = FAMILIES[family]
+    adapter = FAMILIES[family].adapter
     return adapter(prepare(scramble(model, seed)), tokenizer, images, f"tiny-{family}")
 
 

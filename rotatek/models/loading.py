@@ -8,14 +8,7 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError
-from transformers import (
-    CONFIG_MAPPING,
-    AutoConfig,
-    AutoImageProcessor,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    AutoTokenizer,
-)
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForImageTextToText, AutoTokenizer
 from transformers import __version__ as transformers_version
 
 from rotatek import errors
@@ -24,8 +17,7 @@ from rotatek.models import smollm2
 from rotatek.models.assembly import PARTS, at_hand, is_apart, whole
 from rotatek.models.base import VisionLanguageModel
 from rotatek.models.download import fetch, incomplete, missing, shown
-from rotatek.models.families import adapter_of
-from rotatek.models.generic import Generic
+from rotatek.models.families import family_of
 from rotatek.models.memory import GB, HEADROOM, free_bytes, is_out_of_memory, weight_bytes
 from rotatek.paths import assets
 
@@ -107,7 +99,7 @@ def load(
     device = _device(device)
     dtype = dtype or _dtype(device)
     config = _config(checkpoint)
-    adapter = adapter_of(config)
+    family = family_of(config)
     needed, free = weight_bytes(config, dtype), free_bytes(device)
     needed += min(HEADROOM, 4 * needed)  # for a prefill and its caches
     if needed > free:
@@ -121,12 +113,7 @@ def load(
             source, dtype=dtype, device_map=device, use_safetensors=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        if adapter is Generic:
-            images = AutoProcessor.from_pretrained(source, trust_remote_code=False)
-        else:  # Pillow's needs no torchvision, and gives the same pixels on every machine
-            images = AutoImageProcessor.from_pretrained(
-                source, backend="pil", trust_remote_code=False
-            )
+        images = family.images.from_pretrained(source, trust_remote_code=False)
     except (SafetensorError, RuntimeError, MemoryError) as exc:
         raise errors.OutOfMemory if is_out_of_memory(exc) else errors.WeightsDamaged from exc
     except (OSError, ValueError, ImportError) as exc:
@@ -140,7 +127,7 @@ def load(
     kept = Path(source, "chat_template.json")  # where older checkpoints have it
     if not tokenizer.chat_template and kept.exists():
         tokenizer.chat_template = json.loads(kept.read_text(encoding="utf-8"))["chat_template"]
-    vlm = adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
+    vlm = family.adapter(prepare(network.eval()), tokenizer, images, checkpoint.name)
     if not tokenizer.chat_template:
         raise errors.ModelUnsupported(
             f"{checkpoint.label} has no chat template. Choose a model that was trained on chats."
