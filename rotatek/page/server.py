@@ -201,5 +201,6 @@ def main() -> None:
     context = PageContext(service, examples, renews=not zerogpu.is_here())
     page = build(context, ASSETS)
     launch(page, service, prevent_thread_lock=True)
-    context.prepare()
+    # not in this thread, whose signals `end_in_order` answers
+    threading.Thread(target=context.prepare, daemon=True).start()
     page.block_thread()
