@@ -1,11 +1,11 @@
 """RotateK: rotate each head's visual Keys onto their query-weighted principal axes, keep k of them.
 
-Prefill stores K~ = (K - mu) F and decoding asks q B with bias q . mu, where (R_k: the top basis)
-  weighting="paper":    F = B = R_k of the covariance weighted by sigma sigma^T;
-  weighting="none":     F = B = R_k of the plain covariance;
+Prefill stores K~ = (K - mu) R_k and decoding asks q R_k with bias q . mu. R_k is the top basis:
+  weighting="paper":    of the covariance weighted by sigma sigma^T;
+  weighting="none":     of the plain covariance;
   weighting="general":  as "paper", by the queries of a few general questions, too: an engine
       reads them behind the prompt and forgets them.
-Subtracting mu first is the paper's K R_k with bias q . (I - P) mu, with less rounding error.
+The paper stores K R_k with bias q . (I - R_k R_k^T) mu: the same, with more rounding error.
 
 Beyond the paper, smaller=t rotates Keys and Values in full and gives channels bits (`bits.py`).
 Source: arXiv 2605.19218, algorithms 1 and 2.
