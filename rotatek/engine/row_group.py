@@ -129,7 +129,9 @@ class RowGroup:
         or None, as a step computes them."""
         size = self.size
         width = size if static else len(self.rows)
-        told = torch.tensor([slots.marks(size) for slots in self.slots], dtype=torch.int32)
+        # of 16 bytes each: Triton compiles a kernel once more for addresses that are not aligned
+        aligned = -(-size // 4) * 4
+        told = torch.tensor([slots.marks(aligned) for slots in self.slots], dtype=torch.int32)
         if self._marks is None or self._marks.shape != told.shape:
             self._marks = told.to(self.slots[0].lengths.device)
         else:

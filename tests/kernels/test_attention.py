@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 from kernels import attention_launch, packed_attention_launch
 from kernels.attention_launch import attend_rows, attend_triton
-from kernels.packed_attention_launch import WIDEST, PlanesConfig, attend_packed
+from kernels.packed_attention_launch import WIDEST, PlanesConfig, attend_packed, partials_of
 from kernels.plan import Config, Joined
 from kernels.reference import Packed, Text, Unsupported, Visual, attend_reference
 from kernels.samples import sample, sample_packed
@@ -268,3 +268,14 @@ def test_kernels_read_pools_in_place() -> None:
         else:
             got = attend_triton(query, visual, text, 0.2)
         torch.testing.assert_close(got[:3], want[:3], atol=2e-2, rtol=2e-2)
+
+
+def test_kernels_get_aligned_addresses() -> None:
+    """Triton compiles a kernel once more for each that is not."""
+    vlm = tiny_qwen()
+    batch = RunningBatch(DynamicCache(config=vlm.model.config))
+    batch.join([Sequence(filled(vlm, 4), None, 0, 0)])
+    groups = [slots for layer in batch.layers for slots in layer.groups]
+    given = [each for slots in groups for each in (slots.lengths, slots.visual_lengths)]
+    given += partials_of(torch.empty(1, 7, 1, 64), 3)
+    assert len(groups) == 4 and all(each.data_ptr() % 16 == 0 for each in given)

@@ -37,8 +37,8 @@ from rotatek.methods.channels.base import LayerStates
 from rotatek.methods.channels.bit_allocation import COLUMN_EXTRA, BitDemand, allot_bytes, joined
 
 LEAST_TIMES: Final = 2  # smaller than 16 bits: what 8 bits a number come to
-# Where nothing is chosen: the largest factor at which neither embedded model loses follow-up answers
-# beyond chance and the KL of all three text models stays below .02.
+# Where nothing is chosen: the largest factor at which neither embedded model loses follow-up
+# answers beyond chance and the KL of all three text models stays below .02.
 # Gemma 3 270M decides: its KL is .012 to .015 at 4 times, and .027 to .029 at 5.
 DEFAULT_TIMES: Final = 4
 MOST_TIMES: Final = 64
