@@ -232,7 +232,7 @@ def _tensors(planes: Planes) -> tuple[Tensor, ...]:
 def partials_of(out: Tensor, splits: int) -> Partials:
     """Scratch for `splits` a query head: their sums, log2 maxima and masses."""
     rows, width = out.shape[0] * out.shape[1] * splits, out.shape[-1]
-    step = -(-rows // 4) * 4  # of 16 bytes each: a kernel is compiled for aligned addresses alone
+    step = -(-rows // 4) * 4  # to 16 bytes: Triton compiles a kernel again for other addresses
     scratch = torch.empty(rows * width + 2 * step, dtype=torch.float32, device=out.device)
     return scratch[: rows * width], scratch[rows * width :][:rows], scratch[-step:][:rows]
 

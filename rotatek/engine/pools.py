@@ -143,14 +143,19 @@ def launched_by(
     most = {name: max(each.get(name, 0) for each in (*numbers, least or {})) for name in names}
     for name, value in most.items():
         wider = next((size for size in _WIDEST if size >= value), value)
-        most[name] = -(-value // step) * step if name == "tokens" else wider
+        most[name] = stepped(value, step) if name == "tokens" else wider
     return most
+
+
+def stepped(count: int, step: int) -> int:
+    """The least multiple of `step` that is no less."""
+    return -(-count // step) * step
 
 
 def _coarse(size: int) -> int:
     """A section size for `size`, up to an eighth larger: rows of similar sizes fit it, too."""
     step = max(_FINEST, 1 << max(0, size.bit_length() - _SHARE_BITS))
-    return -(-size // step) * step
+    return stepped(size, step)
 
 
 class Pools:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from rotatek.engine.pools import Copy, LayerRow, Pools, Shift, launched_by
+from rotatek.engine.pools import Copy, LayerRow, Pools, Shift, launched_by, stepped
 from rotatek.engine.row_group_layer import COARSE_SIZES, Row, RowGroupLayer, room_for
 from rotatek.engine.sequences import Sequence as Owner
 
@@ -129,8 +129,7 @@ class RowGroup:
         or None, as a step computes them."""
         size = self.size
         width = size if static else len(self.rows)
-        # of 16 bytes each: Triton compiles a kernel once more for addresses that are not aligned
-        aligned = -(-size // 4) * 4
+        aligned = stepped(size, 4)  # to 16 bytes: for other addresses Triton compiles again
         told = torch.tensor([slots.marks(aligned) for slots in self.slots], dtype=torch.int32)
         if self._marks is None or self._marks.shape != told.shape:
             self._marks = told.to(self.slots[0].lengths.device)

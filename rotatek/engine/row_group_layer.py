@@ -27,6 +27,7 @@ from rotatek.engine.pools import (
     Sections,
     launched_by,
     put_together,
+    stepped,
 )
 from rotatek.engine.sequences import Sequence as Owner
 from rotatek.errors import ModeUnsupported
@@ -51,11 +52,7 @@ class Row(NamedTuple):
 def room_for(rows: int, coarse: bool = False) -> int:
     """The least size of a group that holds so many rows."""
     sizes = COARSE_SIZES if coarse else _SIZES
-    return next((size for size in sizes if size >= rows), _stepped(rows, 32))
-
-
-def _stepped(count: int, step: int) -> int:
-    return -(-count // step) * step
+    return next((size for size in sizes if size >= rows), stepped(rows, 32))
 
 
 def _part(tensor: Tensor, rows: slice, tokens: int | None) -> Tensor:
@@ -140,13 +137,13 @@ class RowGroupLayer:
         """
         size = self.size if rows <= self.size else room_for(rows, coarse)
         step = _COARSE if coarse else 1
-        tokens = _stepped(max([self._tokens, *(piece.tokens for piece in pieces)]), step)
+        tokens = stepped(max([self._tokens, *(piece.tokens for piece in pieces)]), step)
         numbers = [self.launched, *(piece.numbers for piece in pieces)]
         before, self.launched = self.launched, launched_by(numbers, step, launched)
         self._view = None
         room = max(self.room, self._kept(text))
         if room > self.room:
-            room = _stepped(room, _COARSE_TEXT if coarse else TEXT_STEP)
+            room = stepped(room, _COARSE_TEXT if coarse else TEXT_STEP)
         return self._allocate(size, tokens, room) or self.launched != before
 
     def _allocate(self, size: int, tokens: int, room: int) -> bool:
@@ -184,7 +181,7 @@ class RowGroupLayer:
         held, room = self.held, self.room
         if not self.static:
             longest = max((row.length + self.grown for row in held), default=0)
-            room = _stepped(self._kept(longest), TEXT_STEP)
+            room = stepped(self._kept(longest), TEXT_STEP)
         self._allocate(size, max((row.tokens for row in held), default=0), room)
         self.launched = launched_by([row.numbers for row in held], 1)
 
@@ -225,7 +222,7 @@ class RowGroupLayer:
                     "The answer outgrew its reserved memory. Ask again with fewer new tokens."
                 )
             room = self._kept(self.room + 2 * TEXT_STEP)
-            self._allocate(self.size, self._tokens, _stepped(room, TEXT_STEP))
+            self._allocate(self.size, self._tokens, stepped(room, TEXT_STEP))
             self._last = self._last_growth()
         lengths, moving = self.lengths[: self.width], self._moving
         slot = None if moving is None else moving.slot(lengths)
